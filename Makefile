@@ -1,0 +1,51 @@
+# Every target makes the virtual environment it needs: Python 3.11 or later and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Two test workers on two cores: more BLAS threads than one per worker only fight.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help demo test lint format bench clean
+
+help:
+	@echo "make demo    train on an embedded data set and show what comes out"
+	@echo "make test    lint, check types, run tests, doctests and the README"
+	@echo "make lint    ruff and mypy only"
+	@echo "make format  rewrite the sources in the project's format"
+	@echo "make bench   run the benchmarks"
+	@echo "make clean   remove the environment, caches and builds"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) -e ".[cli,plot]"
+	@touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) -e ".[dev]"
+	@touch $@
+
+demo: $(VENV)/.stamp-demo
+	$(BIN)/bagwise demo
+
+test: lint
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.stamp-dev
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.stamp-dev
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,446 @@
+"""The scikit-learn facade: estimators validate, build a model, run the inference, store q."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bagwise import kernels
+from bagwise.bags import Bags
+from bagwise.execution import TrainingData
+from bagwise.infer.fit import Problem, Result, fit_q
+from bagwise.inducing import kmeans_points
+from bagwise.io.modelfile import ModelFileError, read_state, register, write_state
+from bagwise.kernels import RBF, Kernel
+from bagwise.labels import BagLikelihood
+from bagwise.links import Logistic, Probit
+from bagwise.parameters import check_choice, check_dtype, check_integer, check_number
+from bagwise.posterior import Posterior
+from bagwise.sites import LogisticSites, ProbitSites, Sites
+from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, known_labels
+
+Array = NDArray[Any]
+
+ALL_INSTANCES_UP_TO = 1000
+CENTRES = 200
+FITTED = (
+    "classes_",
+    "n_features_in_",
+    "posterior_",
+    "elbo_",
+    "elbo_history_",
+    "n_iter_",
+    "converged_",
+)
+
+for _kernel in (kernels.RBF, kernels.Matern, kernels.Linear, kernels.Constant, kernels.Sum):
+    register(_kernel)
+register(Posterior)
+
+
+class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
+    """What all Gaussian-process models share; subclasses name their likelihood and sites."""
+
+    _link: ClassVar[str]
+
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+        """Fit from bag labels.
+
+        Parameters
+        ----------
+        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type;
+            the larger one in sorted order is the positive class.
+
+        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
+        """
+        self._check_parameters()
+        bags = bags_to_fit(self, X, y)
+        self.classes_, T = binary_targets(bags)
+        known = known_labels(bags, T)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        shift, scale = self._scaling(bags.X)
+        Xs = self._scaled(bags.X, shift, scale)
+        Z = self._inducing_points(Xs, bags, T, known, shift, scale, rng)
+        problem = Problem(
+            data=TrainingData(Xs, bags.offsets, T, known, self.chunk_size),
+            Z=Z,
+            likelihood=self._likelihood(),
+            sites=self._sites(),
+            jitter=self.jitter,
+            seed=int(rng.integers(2**31)),
+        )
+        self._store(self._run(problem, Xs), problem, shift, scale)
+        return self
+
+    def predict_proba(
+        self, X: Any, return_std: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Probability of each class for each bag, columns in the order of `classes_`.
+
+        With `return_std`, also the posterior standard deviation of that probability.
+        """
+        bags = bags_to_predict(self, X)
+        p, std = self.posterior_.bags(bags.X, bags.offsets, self.bag_score)
+        both = np.column_stack([1 - p, p])
+        return (both, std) if return_std else both
+
+    def predict(self, X: Any) -> Array:
+        """The more probable class of each bag."""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def predict_instance_proba(
+        self, X: Any, return_std: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Probability of each class for each instance, rows as in `bags.X`.
+
+        With `return_std`, also the posterior standard deviation of that probability.
+        """
+        bags = bags_to_predict(self, X)
+        p, std = self.posterior_.instances(bags.X)
+        both = np.column_stack([1 - p, p])
+        return (both, std) if return_std else both
+
+    def predict_instances(self, X: Any) -> Array:
+        """The more probable class of each instance."""
+        return self.classes_[np.argmax(self.predict_instance_proba(X), axis=1)]
+
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """Posterior mean and variance of the latent function at each instance."""
+        return self.posterior_.latent(bags_to_predict(self, X).X)
+
+    def top_instances(self, X: Any, k: int = 1) -> list[NDArray[np.intp]]:
+        """For each bag the rows of `bags.X` of its `k` most probable instances, best first."""
+        check_integer("k", k, at_least=1)
+        bags = bags_to_predict(self, X)
+        p, _ = self.posterior_.instances(bags.X)
+        ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
+        return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
+
+    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
+        """Accuracy on bags; `y` defaults to the labels of the bags."""
+        bags = bags_to_predict(self, X)
+        truth = bags.y if y is None else y
+        if truth is None:
+            raise ValueError("score needs labels: pass y, or Bags with y")
+        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that `bagwise.load` reads without running code."""
+        check_is_fitted(self)
+        fitted = {name: getattr(self, name) for name in FITTED}
+        names = getattr(self, "feature_names_in_", None)
+        state = {
+            "parameters": self.get_params(deep=False),
+            "fitted": fitted,
+            "feature_names": None if names is None else [str(n) for n in names],
+        }
+        write_state(path, state, kind=type(self).__name__)
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel after learning, in the units of the scaled features."""
+        return self.posterior_.kernel
+
+    @property
+    def mean_(self) -> float:
+        """The constant mean c0 after learning."""
+        return self.posterior_.c0
+
+    @property
+    def inducing_points_(self) -> Array:
+        """(M, D) inducing points in the units of the raw features."""
+        return self.posterior_.Z * self.posterior_.scale + self.posterior_.shift
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _likelihood(self) -> BagLikelihood:
+        raise NotImplementedError
+
+    def _sites(self) -> Sites:
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            raise TypeError(
+                f"kernel must be a bagwise kernel such as bagwise.kernels.RBF(), got {self.kernel!r}"
+            )
+        if self.n_inducing is not None:
+            check_integer("n_inducing", self.n_inducing, at_least=1)
+        if isinstance(self.inducing, str):
+            check_choice("inducing", self.inducing, ("kmeans", "all"))
+        if not (isinstance(self.mean, str) and self.mean == "learn"):
+            check_number("mean ('learn' or a number)", self.mean)
+        check_choice("learn_hyperparameters", self.learn_hyperparameters, (True, False))
+        check_choice("standardize", self.standardize, (True, False))
+        check_choice("inference", self.inference, ("vi", "laplace"))
+        check_choice("bag_score", self.bag_score, ("joint", "noisy-or", "max"))
+        check_integer("max_iter", self.max_iter, at_least=1)
+        check_number("tol", self.tol, at_least=0)
+        check_number("jitter", self.jitter, above=0)
+        check_dtype(self.dtype)
+        if self.chunk_size is not None:
+            check_integer("chunk_size", self.chunk_size, at_least=1)
+
+    def _scaling(self, X: Array) -> tuple[Array, Array]:
+        """Shift and scale of each feature; a constant feature is only shifted."""
+        if not self.standardize:
+            return np.zeros(X.shape[1]), np.ones(X.shape[1])
+        shift = X.mean(axis=0, dtype=np.float64)
+        scale = X.std(axis=0, dtype=np.float64)
+        return shift, np.where(scale > 1e-12 * np.maximum(np.abs(shift), 1e-300), scale, 1.0)
+
+    def _scaled(self, X: Array, shift: Array, scale: Array) -> Array:
+        X = X.astype(check_dtype(self.dtype) or X.dtype, copy=False)
+        if not self.standardize:
+            return X
+        return (X - shift.astype(X.dtype)) / scale.astype(X.dtype)
+
+    def _inducing_points(
+        self,
+        Xs: Array,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        shift: Array,
+        scale: Array,
+        rng: np.random.Generator,
+    ) -> Array:
+        """Scaled inducing points, (M, D) float64."""
+        if not isinstance(self.inducing, str):
+            return (check_inducing(self.inducing, bags.n_features) - shift) / scale
+        if self.inducing == "all":
+            return np.asarray(Xs, dtype=np.float64)
+        group = np.repeat(T, bags.sizes).astype(np.int64)
+        if known is not None:
+            group = np.where(known == 1, 2, np.where(known == 0, 0, group))
+        n = self.n_inducing
+        if n is None:
+            n = len(Xs) if len(Xs) <= ALL_INSTANCES_UP_TO else CENTRES
+        return kmeans_points(Xs, group, n, rng)
+
+    def _run(self, problem: Problem, Xs: Array) -> Result:
+        kernel = self.kernel
+        if kernel is None:
+            spread = float(np.sum(Xs.var(axis=0, dtype=np.float64)))
+            kernel = RBF(1.0, np.sqrt(spread) if spread > 0 else 1.0)
+        return fit_q(
+            problem,
+            kernel,
+            mean=None if self.mean == "learn" else float(self.mean),
+            learn_kernel=self.learn_hyperparameters,
+            inference=self.inference,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+        )
+
+    def _store(self, result: Result, problem: Problem, shift: Array, scale: Array) -> None:
+        q = result.q
+        self.posterior_ = Posterior(
+            kernel=result.kernel,
+            Z=problem.Z,
+            m=q.m,
+            S=q.S,
+            c0=q.c0,
+            link=self._link,
+            shift=shift,
+            scale=scale,
+            jitter=float(self.jitter),
+            seed=problem.seed,
+        )
+        self.elbo_history_ = np.array(result.trace.history)
+        self.elbo_ = result.trace.history[-1]
+        self.n_iter_ = result.trace.n_iter
+        self.converged_ = result.trace.converged
+
+
+class VGPMIL(GaussianProcessMIL):
+    """Gaussian-process MIL with the logistic link [V17]; Polya-Gamma view in [C24].
+
+    Parameters
+    ----------
+    H : reliability of bag labels [V17, Eq. 3]; inf is the exact rule "at least one positive".
+    kernel : a bagwise kernel; default RBF with the features' overall spread as lengthscale.
+    n_inducing : number of inducing points; default all instances up to 1000, else 200.
+    inducing : "kmeans" (centres per label), "all", or an (M, D) array in raw feature units.
+    mean : "learn", or the constant mean of the latent function.
+    learn_hyperparameters : learn the kernel's parameters from the Laplace evidence.
+    standardize : scale features to mean 0 and variance 1 first.
+    inference : "vi" (coordinate ascent on the ELBO) or "laplace".
+    bag_score : how instances make a bag probability, "joint", "noisy-or" or "max".
+    max_iter, tol : sweeps at most; relative change of the objective at which to stop.
+    jitter : relative jitter on K_ZZ.
+    dtype : None (that of the data), "float32" or "float64".
+    chunk_size : rows per chunk, cut between bags; does not change the result.
+    random_state : seeds k-means and the Sobol points of joint bag probabilities.
+    verbose : 1 prints the objective after each sweep.
+
+    Examples
+    --------
+    >>> from bagwise.datasets import make_digit_bags
+    >>> bags, truth = make_digit_bags(40, random_state=0)
+    >>> model = VGPMIL(random_state=0).fit(bags[:30])
+    >>> model.predict_proba(bags[30:]).shape
+    (10, 2)
+    """
+
+    _link = "logistic"
+
+    def __init__(
+        self,
+        *,
+        H: float = np.inf,
+        kernel: Kernel | None = None,
+        n_inducing: int | None = None,
+        inducing: str | ArrayLike = "kmeans",
+        mean: str | float = "learn",
+        learn_hyperparameters: bool = True,
+        standardize: bool = True,
+        inference: str = "vi",
+        bag_score: str = "joint",
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        jitter: float = 1e-6,
+        dtype: Any = None,
+        chunk_size: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.H = H
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.mean = mean
+        self.learn_hyperparameters = learn_hyperparameters
+        self.standardize = standardize
+        self.inference = inference
+        self.bag_score = bag_score
+        self.max_iter = max_iter
+        self.tol = tol
+        self.jitter = jitter
+        self.dtype = dtype
+        self.chunk_size = chunk_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _likelihood(self) -> BagLikelihood:
+        return BagLikelihood(Logistic(), self.H)
+
+    def _sites(self) -> Sites:
+        return LogisticSites(self._likelihood())
+
+
+class ProbitVGPMIL(GaussianProcessMIL):
+    """Gaussian-process MIL with the probit link: MIL-GP-Probit [W21].
+
+    Parameters are those of `VGPMIL` without `H` (bag labels are exact), and
+
+    approximation : "fitc" integrates the residual of the sparse approximation out exactly,
+        "vfe" keeps it in the bound as [W21] does.
+
+    Examples
+    --------
+    >>> from bagwise.datasets import make_digit_bags
+    >>> bags, truth = make_digit_bags(40, random_state=0)
+    >>> model = ProbitVGPMIL(random_state=0).fit(bags[:30])
+    >>> p, std = model.predict_instance_proba(bags[30:], return_std=True)
+    >>> p.shape, std.shape
+    ((100, 2), (100,))
+    """
+
+    _link = "probit"
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel | None = None,
+        n_inducing: int | None = None,
+        inducing: str | ArrayLike = "kmeans",
+        mean: str | float = "learn",
+        learn_hyperparameters: bool = True,
+        standardize: bool = True,
+        approximation: str = "fitc",
+        inference: str = "vi",
+        bag_score: str = "joint",
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        jitter: float = 1e-6,
+        dtype: Any = None,
+        chunk_size: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.mean = mean
+        self.learn_hyperparameters = learn_hyperparameters
+        self.standardize = standardize
+        self.approximation = approximation
+        self.inference = inference
+        self.bag_score = bag_score
+        self.max_iter = max_iter
+        self.tol = tol
+        self.jitter = jitter
+        self.dtype = dtype
+        self.chunk_size = chunk_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice("approximation", self.approximation, ("fitc", "vfe"))
+        if self.inference == "laplace" and self.approximation == "vfe":
+            raise ValueError(
+                "inference='laplace' integrates the residual out exactly and has no 'vfe' form; "
+                "use approximation='fitc'"
+            )
+
+    def _likelihood(self) -> BagLikelihood:
+        return BagLikelihood(Probit())
+
+    def _sites(self) -> Sites:
+        return ProbitSites(self._likelihood(), integrate_residual=self.approximation == "fitc")
+
+
+MODELS: dict[str, type[GaussianProcessMIL]] = {c.__name__: c for c in (VGPMIL, ProbitVGPMIL)}
+
+
+def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
+    """Read a model that `save` wrote; nothing in the file is ever executed."""
+    kind, state = read_state(path)
+    if kind not in MODELS:
+        raise ModelFileError(f"{path} holds a {kind!r}, which is not a model of this bagwise")
+    try:
+        model = MODELS[kind](**state["parameters"])
+        for name in FITTED:
+            setattr(model, name, state["fitted"][name])
+        if state["feature_names"] is not None:
+            model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} is not a complete {kind} model: {error}") from None
+    return model
+
+
+def check_inducing(Z: ArrayLike, n_features: int) -> NDArray[np.float64]:
+    """A given array of inducing points, finite and with the data's features."""
+    Z = np.asarray(Z, dtype=np.float64)
+    if Z.ndim != 2 or len(Z) == 0 or Z.shape[1] != n_features:
+        raise ValueError(
+            f"inducing must be 'kmeans', 'all' or an (M, {n_features}) array in raw feature "
+            f"units, got shape {Z.shape}"
+        )
+    if not np.all(np.isfinite(Z)):
+        raise ValueError("inducing points must be finite, got NaN or infinity")
+    return Z

@@ -1,0 +1,57 @@
+"""Where the inducing points go: k-means centres per label, all instances, or a given array."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+Array = NDArray[np.floating]
+
+
+def kmeans_points(X: Array, group: NDArray[np.int64], n: int, rng: np.random.Generator) -> Array:
+    """About `n` k-means centres, the same number for each group of instances [V17, 4.2].
+
+    `group` says which instances belong together: those of positive and of negative bags, or
+    known positives and negatives where there are any. With `n` or fewer instances, all are
+    taken.
+
+    >>> X = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> kmeans_points(X, np.array([0, 0, 1, 1]), 2, np.random.default_rng(0)).ravel()
+    array([0.05, 5.05])
+    """
+    if len(X) <= n:
+        return np.asarray(X, dtype=np.float64)
+    names, counts = np.unique(group, return_counts=True)
+    shares = equal_shares(counts, n)
+    return np.concatenate(
+        [_centres(X[group == g], k, rng) for g, k in zip(names, shares, strict=True) if k]
+    )
+
+
+def equal_shares(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Split `n` equally over groups that have `counts` members, none getting more than it has.
+
+    >>> equal_shares(np.array([3, 100, 100]), 43)
+    array([ 3, 20, 20])
+    """
+    shares = np.zeros(len(counts), dtype=np.int64)
+    left = n
+    for rank, g in enumerate(np.argsort(counts, kind="stable")):
+        shares[g] = min(counts[g], left // (len(counts) - rank))
+        left -= shares[g]
+    return shares
+
+
+def _centres(X: Array, k: int, rng: np.random.Generator) -> Array:
+    if len(X) <= k:
+        return np.asarray(X, dtype=np.float64)
+    seed = int(rng.integers(2**31))
+    with warnings.catch_warnings():
+        # Fewer distinct instances than centres: the duplicates are harmless (jitter).
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = KMeans(k, n_init=1, random_state=seed).fit(X)
+    return np.asarray(model.cluster_centers_, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Inference: one convergence loop, coordinate ascent, Laplace, hyperparameters."""

@@ -1,0 +1,75 @@
+"""From a prepared problem to q(v): learn hyperparameters, then run the chosen inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.execution import Sweeper, TrainingData
+from bagwise.features import whitener
+from bagwise.infer.cavi import CoordinateAscent
+from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
+from bagwise.infer.laplace import Laplace
+from bagwise.infer.loop import Trace
+from bagwise.kernels import Kernel
+from bagwise.labels import BagLikelihood
+from bagwise.sites import Q, Sites, standard_q
+
+Array = NDArray[np.floating]
+
+START_MEAN = -1.0  # most instances are negative before anything is known
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Data, inducing points and model of one fit."""
+
+    data: TrainingData
+    Z: Array
+    likelihood: BagLikelihood
+    sites: Sites
+    jitter: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The fitted q(v) with the kernel it belongs to."""
+
+    q: Q
+    kernel: Kernel
+    trace: Trace
+
+
+def fit_q(
+    problem: Problem,
+    kernel: Kernel,
+    *,
+    mean: float | None,
+    learn_kernel: bool,
+    inference: str,
+    max_iter: int,
+    tol: float,
+    verbose: int = 0,
+) -> Result:
+    """Fit q(v); `mean=None` learns the constant mean."""
+    learn_mean = mean is None
+    start = Hyperparameters(kernel, START_MEAN if mean is None else mean)
+    needs_evidence = learn_kernel or (learn_mean and inference == "laplace")
+    objective = EvidenceObjective(
+        problem.data, problem.likelihood, problem.Z, problem.jitter, start, learn_kernel, learn_mean
+    )
+    h = learn(objective) if needs_evidence else start
+    sweeper = Sweeper(problem.data, whitener(h.kernel, problem.Z, problem.jitter))
+    if inference == "laplace":
+        mode = Laplace(problem.likelihood, sweeper).mode(
+            objective.v, h.c0, max_iter=max_iter, tol=tol, verbose=verbose
+        )
+        return Result(mode.as_q(h.c0), h.kernel, mode.evidence_trace())
+    ascent = CoordinateAscent(problem.sites, sweeper, learn_mean=learn_mean)
+    q, trace = ascent.run(
+        standard_q(len(problem.Z), h.c0), max_iter=max_iter, tol=tol, verbose=verbose
+    )
+    return Result(q, h.kernel, trace)

@@ -1,0 +1,161 @@
+"""Learning kernel hyperparameters and the constant mean from the Laplace evidence.
+
+The evidence integrates instance labels out, so it sees how bag labels constrain f; a mean-field
+bound does not (its covariance ignores positive bags' labels and lengthscales can run away).
+Weak log-normal priors, centred at the starting kernel, keep what the data do not determine in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.execution import Sweeper, TrainingData
+from bagwise.features import whitener
+from bagwise.infer.laplace import Laplace
+from bagwise.kernels import Kernel
+from bagwise.labels import BagLikelihood
+from bagwise.linalg import NotPositiveDefiniteError
+
+Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """A kernel and a constant mean."""
+
+    kernel: Kernel
+    c0: float
+
+
+@dataclass
+class EvidenceObjective:
+    """-(log evidence + log prior) and its gradient as a function of (theta, c0)."""
+
+    data: TrainingData
+    likelihood: BagLikelihood
+    Z: Array
+    jitter: float
+    start: Hyperparameters
+    learn_kernel: bool
+    learn_mean: bool
+    prior_scale: float = 1.0
+    mean_scale: float = 3.0
+
+    def __post_init__(self) -> None:
+        self.v = np.zeros(len(self.Z))  # warm start along the way
+        self.centre = self.pack(self.start)
+        self.scale = np.full(self.centre.size, self.prior_scale)
+        self.scale[self.centre.size - self.learn_mean :] = self.mean_scale
+
+    def pack(self, h: Hyperparameters) -> Array:
+        """The learned part as a vector."""
+        theta = h.kernel.theta if self.learn_kernel else np.empty(0)
+        return np.concatenate([theta, [h.c0] if self.learn_mean else []])
+
+    def unpack(self, x: Array) -> Hyperparameters:
+        """The hyperparameters a vector stands for."""
+        c0 = float(x[-1]) if self.learn_mean else self.start.c0
+        theta = x[: len(x) - self.learn_mean]
+        kernel = self.start.kernel.with_theta(theta) if self.learn_kernel else self.start.kernel
+        return Hyperparameters(kernel, c0)
+
+    def __call__(self, x: Array) -> tuple[float, Array]:
+        """Negative log posterior of the hyperparameters and its gradient."""
+        h = self.unpack(x)
+        sweeper = Sweeper(self.data, whitener(h.kernel, self.Z, self.jitter))
+        laplace = Laplace(self.likelihood, sweeper)
+        mode = laplace.mode(self.v, h.c0)
+        self.v = mode.v
+        features, c0_bar = laplace.evidence_gradient(mode, h.c0)
+        theta_bar = sweeper.whitener.theta_gradient(features, self.jitter)
+        gradient = np.concatenate(
+            [theta_bar if self.learn_kernel else [], [c0_bar] if self.learn_mean else []]
+        )
+        deviation = (x - self.centre) / self.scale
+        return (
+            -mode.evidence + 0.5 * float(deviation @ deviation),
+            -gradient + deviation / self.scale,
+        )
+
+
+def learn(objective: EvidenceObjective, max_iter: int = 40) -> Hyperparameters:
+    """Maximise the evidence."""
+    if objective.centre.size == 0:
+        return objective.start
+    return objective.unpack(minimise(objective, objective.centre, max_iter=max_iter))
+
+
+def minimise(
+    objective: Callable[[Array], tuple[float, Array]],
+    x: Array,
+    *,
+    max_iter: int,
+    tol: float = 0.02,
+    max_step: float = 1.0,
+    memory: int = 10,
+) -> Array:
+    """L-BFGS with backtracking; stops when a step gains less than `tol` nats.
+
+    Steps never exceed `max_step` in any coordinate.
+    A logarithmic parameter then changes by a factor of e at most per step, which keeps the
+    search away from settings where the Laplace approximation breaks down; a setting where it
+    does break down counts as a rejected step.
+
+    >>> minimise(lambda x: (float(x @ x), 2 * x), np.array([3.0, -4.0]), max_iter=50).round(3) + 0
+    array([0., 0.])
+    """
+    value, gradient = objective(x)
+    pairs: list[tuple[Array, Array]] = []
+    for _ in range(max_iter):
+        step = -_two_loop(gradient, pairs)
+        step *= min(1.0, max_step / float(np.max(np.abs(step), initial=1e-300)))
+        found = _backtrack(objective, x, value, gradient, step)
+        if found is None:
+            break
+        new_x, new_value, new_gradient = found
+        s, y = new_x - x, new_gradient - gradient
+        if s @ y > 1e-10 * (y @ y):
+            pairs = [*pairs, (s, y)][-memory:]
+        gain, x, value, gradient = value - new_value, new_x, new_value, new_gradient
+        if gain <= tol:
+            break
+    return x
+
+
+def _backtrack(
+    objective: Callable[[Array], tuple[float, Array]],
+    x: Array,
+    value: float,
+    gradient: Array,
+    step: Array,
+) -> tuple[Array, float, Array] | None:
+    """The first of x + step / 2^k that lowers the objective enough; None if none does."""
+    slope = float(gradient @ step)
+    for k in range(12):
+        candidate = x + step / 2**k
+        try:
+            new_value, new_gradient = objective(candidate)
+        except (FloatingPointError, NotPositiveDefiniteError):
+            continue
+        if new_value <= value + 1e-4 * slope / 2**k:
+            return candidate, new_value, new_gradient
+    return None
+
+
+def _two_loop(gradient: Array, pairs: list[tuple[Array, Array]]) -> Array:
+    """Inverse Hessian times gradient from the last steps [Nocedal & Wright, Algorithm 7.4]."""
+    q = gradient.copy()
+    alphas = []
+    for s, y in reversed(pairs):
+        alphas.append((s @ q) / (s @ y))
+        q -= alphas[-1] * y
+    if pairs:
+        s, y = pairs[-1]
+        q *= (s @ y) / (y @ y)
+    for (s, y), alpha in zip(pairs, reversed(alphas), strict=True):
+        q += (alpha - (y @ q) / (s @ y)) * s
+    return q

@@ -1,0 +1,230 @@
+"""Laplace approximation on log p(T_b | f_b), with instance labels integrated out.
+
+Scaled features a_n b_n with b_n = (1 + w kt_n)^(-1/2) fold the residual variance into the link:
+exact for the probit, MacKay's approximation for the logistic. With z_n = b_n (c0 + a_n'v)
+
+    evidence(theta, c0) = log p(T | v^) - |v^|^2 / 2 - log|P| / 2,  P = I + A' W A
+
+at the mode v^ [R08, Section 4, with the signs of its Eq. 15-16 corrected]. W holds the
+Hessian of the noisy-or likelihood, which is not concave: Newton steps are damped on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.execution import Sweeper
+from bagwise.features import FeatureGradient
+from bagwise.infer.loop import Trace
+from bagwise.labels import BagLikelihood
+from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky, try_cholesky
+from bagwise.sites import Chunk, Q
+
+Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Additive pieces of the log joint density at one v."""
+
+    log_prob: float
+    gradient: Array  # (M,)
+    hessian: Array | None = None  # (M, M) of -log p
+
+    def __add__(self, other: _Sums) -> _Sums:
+        both = self.hessian is not None and other.hessian is not None
+        return _Sums(
+            self.log_prob + other.log_prob,
+            self.gradient + other.gradient,
+            self.hessian + other.hessian if both else None,  # type: ignore[operator]
+        )
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Laplace posterior N(v, P^-1) and its evidence."""
+
+    v: Array
+    P_inv: Array
+    log_det_P: float
+    log_joint: float
+    trace: Trace
+
+    @property
+    def evidence(self) -> float:
+        """log p(T) up to the Laplace approximation."""
+        return self.log_joint - 0.5 * self.log_det_P
+
+    def evidence_trace(self) -> Trace:
+        """Newton's path, each log joint with the final curvature: it ends at the evidence."""
+        shifted = tuple(value - 0.5 * self.log_det_P for value in self.trace.history)
+        return Trace(shifted, self.trace.converged)
+
+    def as_q(self, c0: float) -> Q:
+        """The posterior in the form the predictions use."""
+        return Q(self.v, self.P_inv, c0, -self.log_det_P)
+
+
+class Laplace:
+    """Newton's method and evidence for one bag likelihood on one set of chunks."""
+
+    def __init__(self, likelihood: BagLikelihood, sweeper: Sweeper) -> None:
+        self.likelihood = likelihood
+        self.sweeper = sweeper
+
+    def mode(
+        self, v: Array, c0: float, *, max_iter: int = 100, tol: float = 1e-9, verbose: int = 0
+    ) -> Mode:
+        """Maximise log p(T | v) - |v|^2/2 by damped Newton steps with a line search."""
+        sums = self._sums(v, c0, with_hessian=True)
+        history = [sums.log_prob - 0.5 * float(v @ v)]
+        converged = False
+        while not converged and len(history) <= max_iter:
+            gradient = sums.gradient - v
+            step = _damped_step(sums.hessian, gradient)
+            # Twice the gain a Newton step promises; the step is still taken, so that the
+            # error left in v is the square of what `tol` says.
+            converged = float(gradient @ step) <= tol * max(abs(history[-1]), 1.0)
+            v, value = self._line_search(v, c0, step, gradient, history[-1])
+            if converged and (escape := _descent_from_saddle(sums.hessian)) is not None:
+                v, value = self._leave_saddle(v, c0, escape, value)
+                converged = False
+            history.append(value)
+            if verbose:
+                print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
+            sums = self._sums(v, c0, with_hessian=True)
+        P = np.eye(len(v)) + sums.hessian
+        L = _cholesky_at_mode(P)
+        trace = Trace(tuple(history), converged)
+        return Mode(v, inverse_from_cholesky(L), logdet_from_cholesky(L), history[-1], trace)
+
+    def evidence_gradient(self, mode: Mode, c0: float) -> tuple[FeatureGradient, float]:
+        """Gradient of the evidence in the features (for theta) and in c0, mode shift included."""
+        pull = self.sweeper.total(lambda c: self._log_det_pull(c, mode, c0))
+        shift = mode.P_inv @ pull.vector  # dE/dv^ turned into a change of gradient
+        return self.sweeper.total(lambda c: self._chunk_gradient(c, mode, c0, shift)).unpack()
+
+    def _line_search(
+        self, v: Array, c0: float, step: Array, gradient: Array, value: float
+    ) -> tuple[Array, float]:
+        slope = float(gradient @ step)
+        rate = 1.0
+        for _ in range(30):
+            candidate = v + rate * step
+            new = self._sums(candidate, c0, False).log_prob - 0.5 * float(candidate @ candidate)
+            if new >= value + 1e-4 * rate * slope:
+                return candidate, new
+            rate *= 0.5
+        return v, value  # no ascent left at machine precision
+
+    def _leave_saddle(self, v: Array, c0: float, e: Array, value: float) -> tuple[Array, float]:
+        """Best of a few steps along a direction in which the log joint is convex."""
+        candidates = [v + t * e for t in (1.0, -1.0, 0.3, -0.3, 0.1, -0.1, 0.01, -0.01)]
+        values = [self._sums(x, c0, False).log_prob - 0.5 * float(x @ x) for x in candidates]
+        best = int(np.argmax(values))
+        return (candidates[best], values[best]) if values[best] > value else (v, value)
+
+    def _sums(self, v: Array, c0: float, with_hessian: bool) -> _Sums:
+        return self.sweeper.total(lambda c: self._chunk_sums(c, v, c0, with_hessian))
+
+    def _chunk_sums(self, chunk: Chunk, v: Array, c0: float, with_hessian: bool) -> _Sums:
+        A, b = self.scaled(chunk)
+        z = A @ v + c0 * b
+        log_prob = float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
+        if not with_hessian:
+            return _Sums(log_prob, A.T @ self.likelihood.gradient(z, chunk.targets))
+        curvature = self.likelihood.curvature(z, chunk.targets)
+        return _Sums(log_prob, A.T @ curvature.g, curvature.weigh(A))
+
+    def _log_det_pull(self, chunk: Chunk, mode: Mode, c0: float) -> _Vector:
+        """A' t: derivative of log|P| with respect to v^."""
+        A, b = self.scaled(chunk)
+        curvature = self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets)
+        return _Vector(A.T @ curvature.trace_gradient(A, mode.P_inv))
+
+    def _chunk_gradient(self, chunk: Chunk, mode: Mode, c0: float, shift: Array) -> _Gradient:
+        A, b = self.scaled(chunk)
+        curvature = self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets)
+        t = curvature.trace_gradient(A, mode.P_inv)
+        # z moves the log joint by g, log|P| by t, and the mode through W A P^-1 A't.
+        moved = A @ shift
+        z_bar = curvature.g - 0.5 * t + 0.5 * curvature.apply(moved)
+        WAP = _weighted_rows(curvature, A @ mode.P_inv)
+        A_bar = np.outer(z_bar, mode.v) - WAP - 0.5 * np.outer(curvature.g, shift)
+        return self._pull_scaling(chunk, A_bar, z_bar, c0, b)
+
+    def _pull_scaling(
+        self, chunk: Chunk, A_bar: Array, z_bar: Array, c0: float, b: Array
+    ) -> _Gradient:
+        """Undo the scaling a_n b_n, c0 b_n and pull back to kernel hyperparameters."""
+        raw = np.asarray(chunk.A, dtype=np.float64)
+        b_bar = np.einsum("nm,nm->n", A_bar, raw) + c0 * z_bar
+        kt_bar = -0.5 * self.likelihood.link.residual_weight * b**3 * b_bar
+        X = np.asarray(chunk.X, dtype=np.float64)
+        features = self.sweeper.whitener.pullback(X, raw, A_bar * b[:, None], kt_bar)
+        return _Gradient(features, float(z_bar @ b))
+
+    def scaled(self, chunk: Chunk) -> tuple[Array, Array]:
+        """a_n b_n and b_n, in float64."""
+        kt = np.asarray(chunk.kt, dtype=np.float64)
+        b = 1 / np.sqrt(1 + self.likelihood.link.residual_weight * kt)
+        return np.asarray(chunk.A, dtype=np.float64) * b[:, None], b
+
+
+@dataclass(frozen=True)
+class _Vector:
+    vector: Array
+
+    def __add__(self, other: _Vector) -> _Vector:
+        return _Vector(self.vector + other.vector)
+
+
+@dataclass(frozen=True)
+class _Gradient:
+    features: FeatureGradient
+    c0: float
+
+    def __add__(self, other: _Gradient) -> _Gradient:
+        return _Gradient(self.features + other.features, self.c0 + other.c0)
+
+    def unpack(self) -> tuple[FeatureGradient, float]:
+        return self.features, self.c0
+
+
+def _weighted_rows(curvature, AP: Array) -> Array:  # type: ignore[no-untyped-def]
+    """W A P^-1, bag by bag: half the derivative of log|P| in A."""
+    sums = curvature.targets.sum_bags(curvature.omega[:, None] * AP)
+    spread = (curvature.sign[:, None] * sums)[curvature.targets.bag_index]
+    return curvature.w[:, None] * AP + curvature.omega[:, None] * spread
+
+
+def _damped_step(hessian: Array, gradient: Array) -> Array:
+    """Solve (I + H + damping) step = gradient with the least damping that is positive definite."""
+    P = np.eye(len(gradient)) + hessian
+    damping = 0.0
+    while True:
+        L = try_cholesky(P + damping * np.eye(len(P)))
+        if L is not None:
+            return np.linalg.solve(P + damping * np.eye(len(P)), gradient)
+        damping = max(2 * damping, 1e-3 * max(1.0, float(np.max(np.abs(np.diagonal(P))))))
+
+
+def _descent_from_saddle(hessian: Array) -> Array | None:
+    """The eigenvector of the lowest eigenvalue of P = I + H if that is negative, else None."""
+    P = np.eye(len(hessian)) + hessian
+    if try_cholesky(P) is not None:
+        return None
+    return np.linalg.eigh(P)[1][:, 0]
+
+
+def _cholesky_at_mode(P: Array) -> Array:
+    L = try_cholesky(P)
+    if L is None:
+        raise FloatingPointError(
+            "the Laplace posterior precision is not positive definite: Newton's method stopped "
+            "at a saddle point; use inference='vi' or raise max_iter"
+        )
+    return L

@@ -1,0 +1,63 @@
+"""The one convergence loop."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """How a fit went: objective after each sweep."""
+
+    history: tuple[float, ...]
+    converged: bool
+
+    @property
+    def n_iter(self) -> int:
+        """Number of sweeps."""
+        return len(self.history)
+
+
+def converge(
+    step: Callable[[S], S],
+    state: S,
+    objective: Callable[[S], float],
+    *,
+    max_iter: int,
+    tol: float,
+    verbose: int = 0,
+) -> tuple[S, Trace]:
+    """Repeat `step` until the objective changes by less than `tol` relative to its size.
+
+    >>> state, trace = converge(lambda x: x / 2, 1.0, lambda x: 5 - x, max_iter=100, tol=1e-3)
+    >>> trace.converged, round(state, 3)
+    (True, 0.004)
+    """
+    history: list[float] = []
+    for sweep in range(1, max_iter + 1):
+        state = step(state)
+        history.append(objective(state))
+        if not np.isfinite(history[-1]):
+            raise FloatingPointError(
+                f"the objective became {history[-1]} in sweep {sweep}; check the features' scale "
+                "(standardize=True) and the kernel's hyperparameters"
+            )
+        if verbose:
+            print(f"sweep {sweep:4d}  objective {history[-1]:.6f}")
+        if sweep > 1 and abs(history[-1] - history[-2]) <= tol * max(abs(history[-1]), 1.0):
+            return state, Trace(tuple(history), True)
+    warnings.warn(
+        f"the fit stopped after max_iter={max_iter} sweeps before the objective changed by less "
+        f"than tol={tol:g} (relative); raise max_iter or tol",
+        ConvergenceWarning,
+        stacklevel=2,
+    )
+    return state, Trace(tuple(history), False)

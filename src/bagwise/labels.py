@@ -1,0 +1,220 @@
+"""Bag likelihoods: what bag labels (and known instance labels) say about latent values.
+
+One object serves posterior, bound and prediction. For the free instances of a bag let
+l(z) = log P(y = 0 | z) and L_b = sum_n l(z_n) = log P0, the log-probability that all are
+negative. With h = 1/H and c = 1 - h, the noisy maximum of [V17, Eq. 3] gives
+
+    log p(T_b | z_b) = F(L_b) - log(1 + h),   F = log(1 - c e^L) (T = 1),  log(h + c e^L) (T = 0),
+
+and every update is a derivative of it: E[y_n] = p_n + d/dz_n for the logistic link,
+E[m_n] = mu_n + s_n d/dz_n for the probit link. Known instance labels contribute
+log P(y_n | z_n) by themselves and leave the product; a known positive settles its bag.
+H = inf is the exact "at least one positive" rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from bagwise.links import Link
+
+Array = NDArray[np.floating]
+
+@dataclass(frozen=True)
+class Targets:
+    """What is known about the labels of consecutive whole bags."""
+
+    starts: NDArray[np.int64]  # (B,) first row of each bag
+    sizes: NDArray[np.int64]  # (B,)
+    T: NDArray[np.bool_]  # (B,) bag labels
+    known: Array | None = None  # (n,) 1, 0 or NaN = unknown; None if nothing is known
+
+    @cached_property
+    def free(self) -> NDArray[np.bool_] | None:
+        """Rows whose label is unknown; None means all of them."""
+        return None if self.known is None else np.isnan(self.known)
+
+    @cached_property
+    def settled(self) -> NDArray[np.bool_] | None:
+        """Bags that hold a known positive, so that their free instances are unconstrained."""
+        return None if self.known is None else self.sum_bags(self.known == 1) > 0
+
+    def sum_bags(self, x: Array) -> Array:
+        """Sum over each bag's rows, (n, ...) -> (B, ...), in float64."""
+        return np.add.reduceat(np.asarray(x, dtype=np.float64), self.starts, axis=0)
+
+    def spread(self, x: Array) -> Array:
+        """Repeat a bag's value for each of its rows, (B,) -> (n,)."""
+        return np.repeat(x, self.sizes)
+
+    @cached_property
+    def bag_index(self) -> NDArray[np.int64]:
+        """(n,) number of each row's bag."""
+        return self.spread(np.arange(len(self.sizes)))
+
+
+class BagLikelihood:
+    """log p(T_b | z_b) of the noisy maximum over a link, with three derivatives.
+
+    >>> from bagwise.links import Logistic
+    >>> t = Targets(np.array([0]), np.array([2]), np.array([True]))
+    >>> like = BagLikelihood(Logistic(), H=np.inf)
+    >>> like.log_prob(np.zeros(2), t).round(4)  # log(1 - 1/4)
+    array([-0.2877])
+    """
+
+    def __init__(self, link: Link, H: float = np.inf) -> None:
+        if not H > 1:
+            raise ValueError(f"H must be greater than 1 (inf is the exact MIL rule), got {H!r}")
+        self.link = link
+        self.H = float(H)
+        self.h = 1.0 / self.H
+        self._log_c = float(np.log1p(-self.h))
+        self._log_h = -np.inf if np.isinf(self.H) else -float(np.log(self.H))
+
+    def log_prob(self, z: Array, targets: Targets) -> Array:
+        """log p(T_b, known y | z_b) for each bag, shape (B,), every constant kept."""
+        x_log = self._log_minus_L(z, targets)
+        value = np.where(targets.T, self._F_positive(x_log), self._F_negative(x_log))
+        if targets.known is not None:
+            value = np.where(targets.settled, 0.0, value)
+            sign = np.where(targets.known == 1, -1.0, 1.0)
+            own = np.where(targets.free, 0.0, self.link.log_negative(sign * z))
+            value = value + targets.sum_bags(own)
+        return value - np.log1p(self.h)
+
+    def gradient(self, z: Array, targets: Targets) -> Array:
+        """d log p(T | z) / d z_n, shape (n,)."""
+        u, _ = self._slopes(z, targets)
+        g = np.where(targets.spread(targets.T), u, -u)
+        if targets.known is None:
+            return g
+        positive = targets.known == 1
+        own = self.link.hazard(np.where(positive, -z, z))
+        return np.where(targets.free, g, np.where(positive, own, -own))
+
+    def curvature(self, z: Array, targets: Targets) -> Curvature:
+        """Second derivatives, with what the third ones need."""
+        u, omega = self._slopes(z, targets)
+        T = targets.spread(targets.T)
+        g = np.where(T, u, -u)
+        kappa, chi, r = self.link.kappa(z), self.link.chi(z), self.link.hazard(z)
+        w = np.where(T, -u * kappa, u * kappa)
+        third = np.where(T, -u * chi, u * chi)
+        rank_one = np.where(T, -(r + 2 * u), r - 2 * u)
+        if targets.known is not None:
+            g, w, third = self._with_known(z, targets, g, w, third)
+            rank_one = np.where(targets.free, rank_one, 0.0)
+        sign = np.where(targets.T, 1.0, -1.0)
+        return Curvature(targets, g, w, omega, sign, kappa, third, rank_one)
+
+    def _with_known(self, z: Array, targets: Targets, *free: Array) -> tuple[Array, ...]:
+        """Replace gradient, curvature and third derivative of known rows by their own terms."""
+        positive = targets.known == 1
+        flipped = np.where(positive, -z, z)
+        r = self.link.hazard(flipped)
+        sign = np.where(positive, 1.0, -1.0)
+        own = (sign * r, r * self.link.kappa(flipped), -sign * r * self.link.chi(flipped))
+        return tuple(np.where(targets.free, f, o) for f, o in zip(free, own, strict=True))
+
+    def _log_minus_L(self, z: Array, targets: Targets) -> Array:
+        """log(-L_b) over free instances; -inf where a bag has none."""
+        terms = self.link.log_minus_log_negative(z)
+        if targets.free is not None:
+            terms = np.where(targets.free, terms, -np.inf)
+        top = np.maximum.reduceat(terms, targets.starts)
+        shift = np.where(np.isfinite(top), top, 0.0)
+        with np.errstate(divide="ignore"):
+            return shift + np.log(targets.sum_bags(np.exp(terms - targets.spread(shift))))
+
+    def _slopes(self, z: Array, targets: Targets) -> tuple[Array, Array]:
+        """u_n = |F'| r_n and omega_n = sqrt|F''| r_n, zero for known rows and settled bags."""
+        log_r = self.link.log_hazard(z)
+        x_log = self._log_minus_L(z, targets)
+        log_F1, log_F2 = self._log_F_derivatives(x_log, targets.T)
+        if targets.known is not None:
+            log_F1 = np.where(targets.settled, -np.inf, log_F1)
+            log_F2 = np.where(targets.settled, -np.inf, log_F2)
+            log_r = np.where(targets.free, log_r, -np.inf)
+        u = np.exp(targets.spread(log_F1) + log_r)
+        return u, np.exp(0.5 * targets.spread(log_F2) + log_r)
+
+    def _log_F_derivatives(self, x_log: Array, T: Array) -> tuple[Array, Array]:
+        """log|F'| and log|F''| as functions of log(-L)."""
+        # Positive bags: |F'| = rho = c P0 / (1 - c P0), |F''| = rho (1 + rho).
+        y_log = self._log_minus_log_cP0(x_log)
+        y = np.exp(y_log)
+        log_1m = _log_one_minus_exp_minus(y_log)
+        log_rho, log_1p_rho = -y - log_1m, -log_1m
+        # Negative bags: F' = tau = c P0 / (h + c P0), F'' = tau (1 - tau).
+        logit = -y - self._log_h
+        log_tau, log_1m_tau = special.log_expit(logit), special.log_expit(-logit)
+        return (
+            np.where(T, log_rho, log_tau),
+            np.where(T, log_rho + log_1p_rho, log_tau + log_1m_tau),
+        )
+
+    def _F_positive(self, x_log: Array) -> Array:
+        return _log_one_minus_exp_minus(self._log_minus_log_cP0(x_log))
+
+    def _F_negative(self, x_log: Array) -> Array:
+        return np.logaddexp(self._log_h, self._log_c - np.exp(x_log))
+
+    def _log_minus_log_cP0(self, x_log: Array) -> Array:
+        """log(-log(c P0))."""
+        if self._log_c == 0.0:
+            return x_log
+        return np.logaddexp(x_log, np.log(-self._log_c))
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """W = -d2 log p / dz dz' = diag(w) + sign_b omega omega' inside each bag, and dW / dz."""
+
+    targets: Targets
+    g: Array  # (n,) gradient
+    w: Array  # (n,)
+    omega: Array  # (n,)
+    sign: Array  # (B,) +1 for positive bags, -1 for negative ones (omega = 0 there at H = inf)
+    kappa: Array
+    third: Array  # (n,) d w_n / d z_n along its own direction
+    rank_one: Array  # (n,) d sign omega omega' / d log P0, in units of omega omega'
+
+    def weigh(self, A: Array) -> Array:
+        """A' W A, shape (M, M)."""
+        B = self.targets.sum_bags(self.omega[:, None] * A)  # (B, M)
+        return (A * self.w[:, None]).T @ A + (B * self.sign[:, None]).T @ B
+
+    def apply(self, x: Array) -> Array:
+        """W x for a vector x over instances."""
+        inner = self.sign * self.targets.sum_bags(self.omega * x)
+        return self.w * x + self.omega * self.targets.spread(inner)
+
+    def trace_gradient(self, A: Array, P_inv: Array) -> Array:
+        """t_k = tr(A P^-1 A' dW/dz_k): what moves log|P| when z moves, shape (n,)."""
+        AP = A @ P_inv
+        q = np.einsum("nm,nm->n", AP, A)  # diagonal of Q = A P^-1 A'
+        B = self.targets.sum_bags(self.omega[:, None] * A)
+        Q_omega = np.einsum("nm,nm->n", AP, B[self.targets.bag_index])
+        spread, total = self.targets.spread, self.targets.sum_bags
+        quadratic = spread(total(self.omega * Q_omega))
+        mixed = spread(self.sign * total(q * self.omega * self.kappa))
+        return (
+            self.omega * mixed
+            + self.rank_one * quadratic
+            + self.third * q
+            + 2 * spread(self.sign) * self.kappa * self.omega * Q_omega
+        )
+
+
+def _log_one_minus_exp_minus(y_log: Array) -> Array:
+    """log(1 - exp(-y)) as a function of log y, for y from 1e-300 to 1e300 and inf."""
+    y = np.exp(np.minimum(y_log, 700.0))
+    tiny = y_log < -35
+    with np.errstate(divide="ignore"):
+        return np.where(tiny, y_log, np.log(-np.expm1(-np.where(tiny, 1.0, y))))

@@ -1,0 +1,82 @@
+"""The only place where matrices are factorised: one Cholesky, one relative jitter, one failure.
+
+Small factorisations use ``numpy.linalg`` so that a sweep stays within one BLAS thread pool
+(numpy and scipy carry their own pools, which slow each other down when they alternate).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+
+
+class NotPositiveDefiniteError(np.linalg.LinAlgError, ValueError):
+    """A matrix that has to be positive definite is not."""
+
+
+def cholesky(K: Array, *, name: str, jitter: float = 0.0) -> Array:
+    """Lower Cholesky factor of ``K + jitter * mean(diag K) * I``.
+
+    >>> cholesky(np.array([[4.0, 0.0], [0.0, 9.0]]), name="K")
+    array([[2., 0.],
+           [0., 3.]])
+    """
+    K = np.asarray(K, dtype=np.float64)
+    if not np.all(np.isfinite(K)):
+        raise NotPositiveDefiniteError(
+            f"{name} has NaN or infinite entries; check the features' scale (standardize=True) "
+            "and the kernel's hyperparameters"
+        )
+    scale = float(np.mean(np.diagonal(K)))
+    jittered = K + jitter * scale * np.eye(len(K))
+    try:
+        return np.linalg.cholesky(jittered)
+    except np.linalg.LinAlgError:
+        raise NotPositiveDefiniteError(_diagnosis(jittered, name, jitter)) from None
+
+
+def try_cholesky(P: Array) -> Array | None:
+    """Lower Cholesky factor, or None where ``P`` is not positive definite."""
+    try:
+        return np.linalg.cholesky(P)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def inverse_lower(L: Array) -> Array:
+    """``L^-1`` of a lower triangular matrix; afterwards whitening is a plain GEMM."""
+    return np.tril(np.linalg.solve(L, np.eye(len(L))))
+
+
+def inverse_from_cholesky(L: Array) -> Array:
+    """``(L L')^-1``, exactly symmetric."""
+    L_inv = inverse_lower(L)
+    return L_inv.T @ L_inv
+
+
+def logdet_from_cholesky(L: Array) -> float:
+    """``log |L L'|``."""
+    return 2.0 * float(np.sum(np.log(np.diagonal(L))))
+
+
+def cholesky_pullback(L: Array, L_inv: Array, L_bar: Array) -> Array:
+    """Gradient with respect to ``K`` of a function whose gradient in ``L = chol(K)`` is ``L_bar``.
+
+    Symmetric; for a symmetric change dK the function changes by ``sum(K_bar * dK)``.
+    """
+    inner = np.tril(L.T @ L_bar)
+    inner[np.diag_indices_from(inner)] *= 0.5
+    K_bar = L_inv.T @ inner @ L_inv
+    return 0.5 * (K_bar + K_bar.T)
+
+
+def _diagnosis(K: Array, name: str, jitter: float) -> str:
+    eigenvalues = np.linalg.eigvalsh(0.5 * (K + K.T))
+    return (
+        f"{name} is not positive definite: its eigenvalues run from {eigenvalues[0]:.3g} to "
+        f"{eigenvalues[-1]:.3g} with a relative jitter of {jitter:g}; inducing points that nearly "
+        "coincide or a very long lengthscale cause that; try a larger jitter, fewer inducing "
+        "points or standardize=True"
+    )

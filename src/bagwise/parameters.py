@@ -1,0 +1,49 @@
+"""Checks of constructor arguments: each error states the rule, the value and the remedy."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
+    """`value` if it is one of `choices`."""
+    choices = tuple(choices)
+    if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_integer(name: str, value: Any, *, at_least: int) -> int:
+    """A whole number not below `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
+        raise ValueError(f"{name} must be an integer of at least {at_least}, got {value!r}")
+    return int(value)
+
+
+def check_number(name: str, value: Any, *, above: float = -np.inf, at_least: float = -np.inf) -> float:
+    """A finite number within its bounds."""
+    ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (ok and np.isfinite(value) and value > above and value >= at_least):
+        rule = _rule(above, at_least)
+        raise ValueError(f"{name} must be a finite number{rule}, got {value!r}")
+    return float(value)
+
+
+def check_dtype(value: Any) -> np.dtype[Any] | None:
+    """None, float32 or float64."""
+    if value is None:
+        return None
+    dtype = np.dtype(value)
+    if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype must be None, 'float32' or 'float64', got {value!r}")
+    return dtype
+
+
+def _rule(above: float, at_least: float) -> str:
+    if np.isfinite(above):
+        return f" greater than {above:g}"
+    return f" of at least {at_least:g}" if np.isfinite(at_least) else ""

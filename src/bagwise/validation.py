@@ -1,0 +1,130 @@
+"""What estimators check before any work is done: bags, labels, feature counts and names."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from bagwise.bags import Bags, as_bags
+
+Array = NDArray[Any]
+
+
+def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
+    """Labelled bags from whatever `fit` was given; records the features on the estimator."""
+    name = type(estimator).__name__
+    bags = as_bags(X, estimator_name=name)
+    if y is None and bags.y is None:
+        raise ValueError(
+            f"{name} requires y to be passed, but the target y is None and the bags have no "
+            "labels: give one label per bag, fit(bags, y) or Bags.from_arrays(..., y=...)"
+        )
+    if y is not None:
+        bags = bags.with_labels(column_or_1d(y, warn=True))
+    estimator.n_features_in_ = bags.n_features
+    if bags.feature_names is not None:
+        estimator.feature_names_in_ = np.array(bags.feature_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    return bags
+
+
+def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
+    """The two classes in sorted order and which bags belong to the second."""
+    y = np.asarray(bags.y)
+    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    classes = np.unique(y)
+    if kind not in ("binary", "multiclass"):
+        raise ValueError(
+            f"Unknown label type: {kind}; bag labels must be two classes, got values such as "
+            f"{y[:3].tolist()}"
+        )
+    if len(classes) == 1:
+        raise ValueError(
+            f"a classifier needs bags of both classes, but all {len(y)} labels are of 1 class: "
+            f"{classes[0]!r}; add bags of the other class"
+        )
+    if len(classes) > 2:
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{len(classes)} label values, {classes[:5].tolist()}; fit one class against the rest"
+        )
+    return classes, y == classes[1]
+
+
+def known_labels(bags: Bags, T: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """Instance labels that agree with the bag labels, or None where nothing is known."""
+    known = bags.instance_labels
+    if known is None or np.all(np.isnan(known)):
+        return None
+    wrong = (known == 1) & ~np.repeat(T, bags.sizes)
+    if np.any(wrong):
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"a negative bag has no positive instance, but row {row} of bag "
+            f"{bags.ids[bags.bag_index[row]]!r} has instance label 1; correct the bag's label or "
+            "set the instance label to NaN (unknown)"
+        )
+    hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)
+    if np.any(hopeless):
+        raise ValueError(
+            "a positive bag has at least one positive instance, but all instances of bag "
+            f"{bags.ids[int(np.argmax(hopeless))]!r} have instance label 0; correct the bag's "
+            "label or set some instance labels to NaN (unknown)"
+        )
+    return known
+
+
+def bags_to_predict(estimator: Any, X: Any) -> Bags:
+    """Bags with the features the estimator was fitted on."""
+    check_is_fitted(estimator)
+    name = type(estimator).__name__
+    bags = as_bags(X, estimator_name=name)
+    _check_names(estimator, bags.feature_names)
+    if bags.n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {bags.n_features} features, but {name} is expecting "
+            f"{estimator.n_features_in_} features as input: give the features it was fitted on, "
+            "in the same order"
+        )
+    return bags
+
+
+def _check_names(estimator: Any, names: tuple[str, ...] | None) -> None:
+    """Compare feature names as scikit-learn does, so that its users meet what they know."""
+    fitted = getattr(estimator, "feature_names_in_", None)
+    kind = type(estimator).__name__
+    if fitted is None and names is None:
+        return
+    if fitted is None:
+        warnings.warn(
+            f"X has feature names, but {kind} was fitted without feature names", stacklevel=4
+        )
+    elif names is None:
+        warnings.warn(
+            f"X does not have valid feature names, but {kind} was fitted with feature names",
+            stacklevel=4,
+        )
+    elif list(names) != fitted.tolist():
+        raise ValueError(_name_difference(set(names), set(fitted)))
+
+
+def _name_difference(names: set[str], fitted: set[str]) -> str:
+    message = "The feature names should match those that were passed during fit.\n"
+    if unseen := sorted(names - fitted):
+        message += "Feature names unseen at fit time:\n" + _listing(unseen)
+    if missing := sorted(fitted - names):
+        message += "Feature names seen at fit time, yet now missing:\n" + _listing(missing)
+    if not unseen and not missing:
+        message += "Feature names must be in the same order as they were in fit.\n"
+    return message
+
+
+def _listing(names: list[str]) -> str:
+    shown = "".join(f"- {n}\n" for n in names[:5])
+    return shown + ("- ...\n" if len(names) > 5 else "")
