@@ -28,8 +28,6 @@ from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, kno
 
 Array = NDArray[Any]
 
-ALL_INSTANCES_UP_TO = 1000
-CENTRES = 200
 FITTED = (
     "classes_",
     "n_features_in_",
@@ -49,6 +47,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
     """What all Gaussian-process models share; subclasses name their likelihood and sites."""
 
     _link: ClassVar[str]
+    _start_variance: ClassVar[float]
 
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Fit from bag labels.
@@ -80,9 +79,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         self._store(self._run(problem, Xs), problem, shift, scale)
         return self
 
-    def predict_proba(
-        self, X: Any, return_std: bool = False
-    ) -> Array | tuple[Array, Array]:
+    def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Probability of each class for each bag, columns in the order of `classes_`.
 
         With `return_std`, also the posterior standard deviation of that probability.
@@ -175,14 +172,13 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
             raise TypeError(
                 f"kernel must be a bagwise kernel such as bagwise.kernels.RBF(), got {self.kernel!r}"
             )
-        if self.n_inducing is not None:
-            check_integer("n_inducing", self.n_inducing, at_least=1)
+        check_integer("n_inducing", self.n_inducing, at_least=1)
         if isinstance(self.inducing, str):
             check_choice("inducing", self.inducing, ("kmeans", "all"))
         if not (isinstance(self.mean, str) and self.mean == "learn"):
             check_number("mean ('learn' or a number)", self.mean)
         check_choice("learn_hyperparameters", self.learn_hyperparameters, (True, False))
-        check_choice("standardize", self.standardize, (True, False))
+        check_choice("standardize", self.standardize, ("auto", True, False))
         check_choice("inference", self.inference, ("vi", "laplace"))
         check_choice("bag_score", self.bag_score, ("joint", "noisy-or", "max"))
         check_integer("max_iter", self.max_iter, at_least=1)
@@ -194,15 +190,19 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
 
     def _scaling(self, X: Array) -> tuple[Array, Array]:
         """Shift and scale of each feature; a constant feature is only shifted."""
-        if not self.standardize:
-            return np.zeros(X.shape[1]), np.ones(X.shape[1])
+        unscaled = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.standardize is False:
+            return unscaled
         shift = X.mean(axis=0, dtype=np.float64)
-        scale = X.std(axis=0, dtype=np.float64)
-        return shift, np.where(scale > 1e-12 * np.maximum(np.abs(shift), 1e-300), scale, 1.0)
+        spread = X.std(axis=0, dtype=np.float64)
+        constant = spread <= 1e-12 * np.abs(shift)
+        if self.standardize == "auto" and same_unit(spread[~constant]):
+            return unscaled
+        return shift, np.where(constant, 1.0, spread)
 
     def _scaled(self, X: Array, shift: Array, scale: Array) -> Array:
         X = X.astype(check_dtype(self.dtype) or X.dtype, copy=False)
-        if not self.standardize:
+        if not np.any(shift) and np.all(scale == 1):
             return X
         return (X - shift.astype(X.dtype)) / scale.astype(X.dtype)
 
@@ -224,16 +224,13 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         group = np.repeat(T, bags.sizes).astype(np.int64)
         if known is not None:
             group = np.where(known == 1, 2, np.where(known == 0, 0, group))
-        n = self.n_inducing
-        if n is None:
-            n = len(Xs) if len(Xs) <= ALL_INSTANCES_UP_TO else CENTRES
-        return kmeans_points(Xs, group, n, rng)
+        return kmeans_points(Xs, group, self.n_inducing, rng)
 
     def _run(self, problem: Problem, Xs: Array) -> Result:
         kernel = self.kernel
         if kernel is None:
             spread = float(np.sum(Xs.var(axis=0, dtype=np.float64)))
-            kernel = RBF(1.0, np.sqrt(spread) if spread > 0 else 1.0)
+            kernel = RBF(self._start_variance, 0.5 * np.sqrt(spread) if spread > 0 else 1.0)
         return fit_q(
             problem,
             kernel,
@@ -296,17 +293,18 @@ class VGPMIL(GaussianProcessMIL):
     """
 
     _link = "logistic"
+    _start_variance = 10.0
 
     def __init__(
         self,
         *,
         H: float = np.inf,
         kernel: Kernel | None = None,
-        n_inducing: int | None = None,
+        n_inducing: int = 200,
         inducing: str | ArrayLike = "kmeans",
         mean: str | float = "learn",
         learn_hyperparameters: bool = True,
-        standardize: bool = True,
+        standardize: str | bool = "auto",
         inference: str = "vi",
         bag_score: str = "joint",
         max_iter: int = 500,
@@ -360,16 +358,17 @@ class ProbitVGPMIL(GaussianProcessMIL):
     """
 
     _link = "probit"
+    _start_variance = 4.0
 
     def __init__(
         self,
         *,
         kernel: Kernel | None = None,
-        n_inducing: int | None = None,
+        n_inducing: int = 200,
         inducing: str | ArrayLike = "kmeans",
         mean: str | float = "learn",
         learn_hyperparameters: bool = True,
-        standardize: bool = True,
+        standardize: str | bool = "auto",
         approximation: str = "fitc",
         inference: str = "vi",
         bag_score: str = "joint",
@@ -431,6 +430,11 @@ def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
     except (KeyError, TypeError) as error:
         raise ModelFileError(f"{path} is not a complete {kind} model: {error}") from None
     return model
+
+
+def same_unit(spread: Array) -> bool:
+    """Whether no feature's spread dwarfs the others', as a different unit would make it."""
+    return len(spread) == 0 or float(np.max(spread)) <= 20 * float(np.median(spread))
 
 
 def check_inducing(Z: ArrayLike, n_features: int) -> NDArray[np.float64]:

@@ -126,9 +126,7 @@ class _Stationary(Kernel):
     def _ard_gradient(self, X: Array, Z: Array, E: Array) -> Array:
         origin = Z.mean(axis=0)
         Xs, Zs = self._scaled(X - origin), self._scaled(Z - origin)
-        return (
-            (Xs**2).T @ E.sum(axis=1) + (Zs**2).T @ E.sum(axis=0) - 2 * np.sum(Xs * (E @ Zs), 0)
-        )
+        return (Xs**2).T @ E.sum(axis=1) + (Zs**2).T @ E.sum(axis=0) - 2 * np.sum(Xs * (E @ Zs), 0)
 
 
 @dataclass(frozen=True)

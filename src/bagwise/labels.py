@@ -25,6 +25,7 @@ from bagwise.links import Link
 
 Array = NDArray[np.floating]
 
+
 @dataclass(frozen=True)
 class Targets:
     """What is known about the labels of consecutive whole bags."""

@@ -24,7 +24,9 @@ def check_integer(name: str, value: Any, *, at_least: int) -> int:
     return int(value)
 
 
-def check_number(name: str, value: Any, *, above: float = -np.inf, at_least: float = -np.inf) -> float:
+def check_number(
+    name: str, value: Any, *, above: float = -np.inf, at_least: float = -np.inf
+) -> float:
     """A finite number within its bounds."""
     ok = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not (ok and np.isfinite(value) and value > above and value >= at_least):

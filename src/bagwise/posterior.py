@@ -83,9 +83,7 @@ class Posterior:
         return _positive_from_logs(log_first, log_second)
 
     def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        results = [
-            self._joint_bag(mu, kt, G) for mu, kt, G in self._bag_features(X, offsets)
-        ]
+        results = [self._joint_bag(mu, kt, G) for mu, kt, G in self._bag_features(X, offsets)]
         log_first, log_second = np.array(results).T
         return _positive_from_logs(log_first, log_second)
 

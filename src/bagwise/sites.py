@@ -60,9 +60,7 @@ class Precision:
     oneL1: float  # 1' Lambda 1
 
     def __add__(self, other: Precision) -> Precision:
-        return Precision(
-            self.AtLA + other.AtLA, self.AtL1 + other.AtL1, self.oneL1 + other.oneL1
-        )
+        return Precision(self.AtLA + other.AtLA, self.AtL1 + other.AtL1, self.oneL1 + other.oneL1)
 
 
 @dataclass(frozen=True)

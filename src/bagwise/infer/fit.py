@@ -68,7 +68,8 @@ def fit_q(
             objective.v, h.c0, max_iter=max_iter, tol=tol, verbose=verbose
         )
         return Result(mode.as_q(h.c0), h.kernel, mode.evidence_trace())
-    ascent = CoordinateAscent(problem.sites, sweeper, learn_mean=learn_mean)
+    # A mean learned from the evidence stays: the mean-field bound would push it far down.
+    ascent = CoordinateAscent(problem.sites, sweeper, learn_mean=learn_mean and not needs_evidence)
     q, trace = ascent.run(
         standard_q(len(problem.Z), h.c0), max_iter=max_iter, tol=tol, verbose=verbose
     )

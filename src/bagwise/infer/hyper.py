@@ -42,7 +42,7 @@ class EvidenceObjective:
     start: Hyperparameters
     learn_kernel: bool
     learn_mean: bool
-    prior_scale: float = 1.0
+    prior_scale: float = 0.25
     mean_scale: float = 3.0
 
     def __post_init__(self) -> None:
