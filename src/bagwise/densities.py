@@ -7,12 +7,12 @@ secant psi; its mixing variable is Polya-Gamma. `theta` is the expected precisio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 class Density(Protocol):

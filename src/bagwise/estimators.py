@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any, ClassVar, Self
 
@@ -15,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise import kernels
 from bagwise.bags import Bags
 from bagwise.execution import TrainingData
-from bagwise.infer.fit import Problem, Result, fit_q
 from bagwise.inducing import kmeans_points
+from bagwise.infer.fit import Problem, Result, fit_q
 from bagwise.io.modelfile import ModelFileError, read_state, register, write_state
 from bagwise.kernels import RBF, Kernel
 from bagwise.labels import BagLikelihood
@@ -47,7 +48,57 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
     """What all Gaussian-process models share; subclasses name their likelihood and sites."""
 
     _link: ClassVar[str]
-    _start_variance: ClassVar[float]
+    _start_variance: ClassVar[float]  # of the kernel, on the scale of the link
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel | None = None,
+        n_inducing: int = 200,
+        inducing: str | ArrayLike = "kmeans",
+        mean: str | float = "learn",
+        learn_hyperparameters: bool = True,
+        standardize: str | bool = "auto",
+        approximation: str = "fitc",
+        inference: str = "vi",
+        bag_score: str = "joint",
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        jitter: float = 1e-6,
+        dtype: Any = None,
+        chunk_size: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.mean = mean
+        self.learn_hyperparameters = learn_hyperparameters
+        self.standardize = standardize
+        self.approximation = approximation
+        self.inference = inference
+        self.bag_score = bag_score
+        self.max_iter = max_iter
+        self.tol = tol
+        self.jitter = jitter
+        self.dtype = dtype
+        self.chunk_size = chunk_size
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show a model's own arguments and the shared ones in one signature.
+
+        scikit-learn (`get_params`, `clone`) and `help` read it; the arguments that all models
+        share are written down once, above.
+        """
+        super().__init_subclass__(**kwargs)
+        own = inspect.signature(cls.__init__).parameters
+        shared = inspect.signature(GaussianProcessMIL.__init__).parameters
+        names = {n: p for n, p in own.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
+        merged = [*names.values(), *(p for n, p in shared.items() if n not in names)]
+        cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
 
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Fit from bag labels.
@@ -170,7 +221,8 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise TypeError(
-                f"kernel must be a bagwise kernel such as bagwise.kernels.RBF(), got {self.kernel!r}"
+                "kernel must be a bagwise kernel such as bagwise.kernels.RBF(), "
+                f"got {self.kernel!r}"
             )
         check_integer("n_inducing", self.n_inducing, at_least=1)
         if isinstance(self.inducing, str):
@@ -179,7 +231,13 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
             check_number("mean ('learn' or a number)", self.mean)
         check_choice("learn_hyperparameters", self.learn_hyperparameters, (True, False))
         check_choice("standardize", self.standardize, ("auto", True, False))
+        check_choice("approximation", self.approximation, ("fitc", "vfe"))
         check_choice("inference", self.inference, ("vi", "laplace"))
+        if self.inference == "laplace" and self.approximation == "vfe":
+            raise ValueError(
+                "inference='laplace' integrates the residual out and has no 'vfe' form; use "
+                "approximation='fitc'"
+            )
         check_choice("bag_score", self.bag_score, ("joint", "noisy-or", "max"))
         check_integer("max_iter", self.max_iter, at_least=1)
         check_number("tol", self.tol, at_least=0)
@@ -227,13 +285,13 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         return kmeans_points(Xs, group, self.n_inducing, rng)
 
     def _run(self, problem: Problem, Xs: Array) -> Result:
-        kernel = self.kernel
-        if kernel is None:
-            spread = float(np.sum(Xs.var(axis=0, dtype=np.float64)))
-            kernel = RBF(self._start_variance, 0.5 * np.sqrt(spread) if spread > 0 else 1.0)
+        spread = float(np.sqrt(np.sum(Xs.var(axis=0, dtype=np.float64))))
+        kernel = self.kernel or RBF()
+        anchor = kernel.anchored(self._start_variance, 0.5 * spread if spread > 0 else 1.0)
         return fit_q(
             problem,
-            kernel,
+            self.kernel or anchor,
+            anchor,
             mean=None if self.mean == "learn" else float(self.mean),
             learn_kernel=self.learn_hyperparameters,
             inference=self.inference,
@@ -269,11 +327,16 @@ class VGPMIL(GaussianProcessMIL):
     ----------
     H : reliability of bag labels [V17, Eq. 3]; inf is the exact rule "at least one positive".
     kernel : a bagwise kernel; default RBF with the features' overall spread as lengthscale.
-    n_inducing : number of inducing points; default all instances up to 1000, else 200.
+    n_inducing : number of inducing points; with fewer instances all of them are used.
     inducing : "kmeans" (centres per label), "all", or an (M, D) array in raw feature units.
     mean : "learn", or the constant mean of the latent function.
     learn_hyperparameters : learn the kernel's parameters from the Laplace evidence.
-    standardize : scale features to mean 0 and variance 1 first.
+    standardize : scale each feature to mean 0 and variance 1 first. "auto" does so where the
+        features have different units: where one spreads 20 times as far as the median one.
+        Pixels, word counts or network outputs share a unit and are better left alone.
+    approximation : what becomes of the residual of the sparse approximation. "fitc" integrates
+        it out exactly, "vfe" keeps it in the bound as [W21] does. With the logistic link both
+        give the same bound.
     inference : "vi" (coordinate ascent on the ELBO) or "laplace".
     bag_score : how instances make a bag probability, "joint", "noisy-or" or "max".
     max_iter, tol : sweeps at most; relative change of the objective at which to stop.
@@ -295,42 +358,9 @@ class VGPMIL(GaussianProcessMIL):
     _link = "logistic"
     _start_variance = 10.0
 
-    def __init__(
-        self,
-        *,
-        H: float = np.inf,
-        kernel: Kernel | None = None,
-        n_inducing: int = 200,
-        inducing: str | ArrayLike = "kmeans",
-        mean: str | float = "learn",
-        learn_hyperparameters: bool = True,
-        standardize: str | bool = "auto",
-        inference: str = "vi",
-        bag_score: str = "joint",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        jitter: float = 1e-6,
-        dtype: Any = None,
-        chunk_size: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
+    def __init__(self, *, H: float = np.inf, **shared: Any) -> None:
+        super().__init__(**shared)
         self.H = H
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.mean = mean
-        self.learn_hyperparameters = learn_hyperparameters
-        self.standardize = standardize
-        self.inference = inference
-        self.bag_score = bag_score
-        self.max_iter = max_iter
-        self.tol = tol
-        self.jitter = jitter
-        self.dtype = dtype
-        self.chunk_size = chunk_size
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _likelihood(self) -> BagLikelihood:
         return BagLikelihood(Logistic(), self.H)
@@ -342,10 +372,7 @@ class VGPMIL(GaussianProcessMIL):
 class ProbitVGPMIL(GaussianProcessMIL):
     """Gaussian-process MIL with the probit link: MIL-GP-Probit [W21].
 
-    Parameters are those of `VGPMIL` without `H` (bag labels are exact), and
-
-    approximation : "fitc" integrates the residual of the sparse approximation out exactly,
-        "vfe" keeps it in the bound as [W21] does.
+    Parameters are those of `VGPMIL` without `H`: bag labels are exact.
 
     Examples
     --------
@@ -359,52 +386,6 @@ class ProbitVGPMIL(GaussianProcessMIL):
 
     _link = "probit"
     _start_variance = 4.0
-
-    def __init__(
-        self,
-        *,
-        kernel: Kernel | None = None,
-        n_inducing: int = 200,
-        inducing: str | ArrayLike = "kmeans",
-        mean: str | float = "learn",
-        learn_hyperparameters: bool = True,
-        standardize: str | bool = "auto",
-        approximation: str = "fitc",
-        inference: str = "vi",
-        bag_score: str = "joint",
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        jitter: float = 1e-6,
-        dtype: Any = None,
-        chunk_size: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.inducing = inducing
-        self.mean = mean
-        self.learn_hyperparameters = learn_hyperparameters
-        self.standardize = standardize
-        self.approximation = approximation
-        self.inference = inference
-        self.bag_score = bag_score
-        self.max_iter = max_iter
-        self.tol = tol
-        self.jitter = jitter
-        self.dtype = dtype
-        self.chunk_size = chunk_size
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_choice("approximation", self.approximation, ("fitc", "vfe"))
-        if self.inference == "laplace" and self.approximation == "vfe":
-            raise ValueError(
-                "inference='laplace' integrates the residual out exactly and has no 'vfe' form; "
-                "use approximation='fitc'"
-            )
 
     def _likelihood(self) -> BagLikelihood:
         return BagLikelihood(Probit())

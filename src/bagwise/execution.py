@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import add
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from bagwise.features import Whitener
 from bagwise.labels import Targets
 from bagwise.sites import Chunk
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 DEFAULT_CHUNK = 4096
 
 
@@ -41,7 +41,21 @@ class TrainingData:
         self.offsets = offsets
         self.T = T
         self.known = known
-        self.cuts = bag_cuts(offsets, chunk_size or DEFAULT_CHUNK)
+        self.chunk_size = chunk_size or DEFAULT_CHUNK
+        self.cuts = bag_cuts(offsets, self.chunk_size)
+
+    def subsample(self, max_rows: int, rng: np.random.Generator) -> TrainingData:
+        """About `max_rows` rows in whole bags, the same share of both labels; self if fewer."""
+        share = max_rows / len(self.X)
+        if share >= 1:
+            return self
+        picked = [rng.permutation(np.flatnonzero(self.T == t)) for t in (True, False)]
+        bags = np.sort(np.concatenate([b[: max(1, round(share * len(b)))] for b in picked]))
+        sizes = np.diff(self.offsets)[bags]
+        rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
+        known = None if self.known is None else self.known[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return TrainingData(self.X[rows], offsets, self.T[bags], known, self.chunk_size)
 
     def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
         """Compute the features chunk by chunk."""

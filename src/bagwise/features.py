@@ -8,6 +8,7 @@ kt_n = k_nn - |a_n|^2 >= 0, so that f_n = c0 + a_n'v + r_n, v ~ N(0, I), r_n ~ N
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from bagwise.kernels import Kernel
 from bagwise.linalg import cholesky, cholesky_pullback, inverse_lower
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

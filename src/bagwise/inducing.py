@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
+ROWS_PER_CENTRE = 256
 
 
 def kmeans_points(X: Array, group: NDArray[np.int64], n: int, rng: np.random.Generator) -> Array:
@@ -49,6 +51,8 @@ def equal_shares(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 def _centres(X: Array, k: int, rng: np.random.Generator) -> Array:
     if len(X) <= k:
         return np.asarray(X, dtype=np.float64)
+    if len(X) > ROWS_PER_CENTRE * k:  # more rows move the centres little and cost a lot
+        X = X[np.sort(rng.choice(len(X), ROWS_PER_CENTRE * k, replace=False))]
     seed = int(rng.integers(2**31))
     with warnings.catch_warnings():
         # Fewer distinct instances than centres: the duplicates are harmless (jitter).

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 Lengthscale = float | tuple[float, ...]
 
 # Python floats: numpy scalars would turn float32 arrays into float64.
@@ -60,6 +60,10 @@ class Kernel(ABC):
     def check_features(self, n_features: int) -> None:
         """Raise where the kernel cannot be used with that many features."""
 
+    @abstractmethod
+    def anchored(self, variance: float, lengthscale: float) -> Kernel:
+        """The same kind of kernel with parameters that suit data of that spread."""
+
     def __add__(self, other: Kernel) -> Sum:
         return Sum((*_terms(self), *_terms(other)))
 
@@ -87,6 +91,11 @@ class _Stationary(Kernel):
                 f"an ARD kernel needs one lengthscale per feature: {type(self).__name__} has "
                 f"{len(self.lengthscale)}, the data have {n_features} features"
             )
+
+    def anchored(self, variance: float, lengthscale: float) -> Kernel:
+        shape = self.lengthscale
+        same = (lengthscale,) * len(shape) if isinstance(shape, tuple) else lengthscale
+        return replace(self, variance=variance, lengthscale=same)  # type: ignore[type-var]
 
     def cross(self, X: Array, Z: Array) -> Array:
         return self._rho(self._r2(X, Z)) * X.dtype.type(self.variance)
@@ -204,6 +213,9 @@ class Linear(Kernel):
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", _positive("variance", self.variance, self))
 
+    def anchored(self, variance: float, lengthscale: float) -> Kernel:
+        return Linear(variance / lengthscale**2)
+
     def cross(self, X: Array, Z: Array) -> Array:
         return X.dtype.type(self.variance) * (X @ Z.T.astype(X.dtype, copy=False))
 
@@ -229,6 +241,9 @@ class Constant(Kernel):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "variance", _positive("variance", self.variance, self))
+
+    def anchored(self, variance: float, lengthscale: float) -> Kernel:
+        return Constant(variance)
 
     def cross(self, X: Array, Z: Array) -> Array:
         return np.full((len(X), len(Z)), self.variance, dtype=X.dtype)
@@ -270,6 +285,9 @@ class Sum(Kernel):
     def check_features(self, n_features: int) -> None:
         for term in self.terms:
             term.check_features(n_features)
+
+    def anchored(self, variance: float, lengthscale: float) -> Sum:
+        return Sum(tuple(t.anchored(variance, lengthscale) for t in self.terms))
 
     def cross(self, X: Array, Z: Array) -> Array:
         return sum((t.cross(X, Z) for t in self.terms[1:]), self.terms[0].cross(X, Z))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from scipy import special
 
 from bagwise.links import Link
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,18 @@ class Targets:
     known: Array | None = None  # (n,) 1, 0 or NaN = unknown; None if nothing is known
 
     @cached_property
-    def free(self) -> NDArray[np.bool_] | None:
-        """Rows whose label is unknown; None means all of them."""
-        return None if self.known is None else np.isnan(self.known)
+    def free(self) -> NDArray[np.bool_]:
+        """Rows whose label is unknown."""
+        if self.known is None:
+            return np.ones(int(self.sizes.sum()), dtype=bool)
+        return np.isnan(self.known)
 
     @cached_property
-    def settled(self) -> NDArray[np.bool_] | None:
+    def settled(self) -> NDArray[np.bool_]:
         """Bags that hold a known positive, so that their free instances are unconstrained."""
-        return None if self.known is None else self.sum_bags(self.known == 1) > 0
+        if self.known is None:
+            return np.zeros(len(self.sizes), dtype=bool)
+        return self.sum_bags(self.known == 1) > 0
 
     def sum_bags(self, x: Array) -> Array:
         """Sum over each bag's rows, (n, ...) -> (B, ...), in float64."""
@@ -126,7 +131,7 @@ class BagLikelihood:
     def _log_minus_L(self, z: Array, targets: Targets) -> Array:
         """log(-L_b) over free instances; -inf where a bag has none."""
         terms = self.link.log_minus_log_negative(z)
-        if targets.free is not None:
+        if targets.known is not None:
             terms = np.where(targets.free, terms, -np.inf)
         top = np.maximum.reduceat(terms, targets.starts)
         shift = np.where(np.isfinite(top), top, 0.0)

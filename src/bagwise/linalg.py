@@ -6,10 +6,12 @@ Small factorisations use ``numpy.linalg`` so that a sweep stays within one BLAS 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 class NotPositiveDefiniteError(np.linalg.LinAlgError, ValueError):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 SQRT_HALF = 0.7071067811865476
 LOG_SQRT_2PI = 0.9189385332046727

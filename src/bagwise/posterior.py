@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from bagwise.features import Whitener, whitener
 from bagwise.kernels import Kernel
 from bagwise.links import Link, Logistic, Probit
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 LINKS: dict[str, type[Link]] = {"logistic": Logistic, "probit": Probit}
 LOG2_DRAWS = 10  # 1024 Sobol points: 3e-4 relative error at rank 15, 1.5e-3 at rank 200
@@ -72,7 +74,7 @@ class Posterior:
 
     def _max_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
         p, std = self.instances(X)
-        top = np.array([a + np.argmax(p[a:b]) for a, b in zip(offsets[:-1], offsets[1:])])
+        top = np.array([a + np.argmax(p[a:b]) for a, b in itertools.pairwise(offsets)])
         return p[top], std[top]
 
     def _noisy_or_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
@@ -90,7 +92,7 @@ class Posterior:
     def _bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
         cuts = bag_cuts(np.asarray(offsets), DEFAULT_CHUNK)
-        for first, last in zip(cuts[:-1], cuts[1:], strict=True):
+        for first, last in itertools.pairwise(cuts):
             begin = offsets[first]
             A, kt = self._whitener(self.scaled(X[begin : offsets[last]]))
             A, kt = np.asarray(A, dtype=np.float64), np.asarray(kt, dtype=np.float64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from bagwise.densities import Density, HyperbolicSecant
 from bagwise.labels import BagLikelihood, Targets
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,28 @@ class Stats:
             self.bound + other.bound,
             self.precision + other.precision if both else None,  # type: ignore[operator]
         )
+
+    def require_precision(self) -> Precision:
+        """The precision, which statistics that are to be solved always carry."""
+        if self.precision is None:
+            raise RuntimeError("statistics without a precision cannot be solved")
+        return self.precision
+
+    def as_vector(self, with_precision: bool) -> Array:
+        """What acceleration extrapolates."""
+        linear = np.append(self.AtEta, self.oneEta)
+        if not with_precision:
+            return linear
+        p = self.require_precision()
+        return np.concatenate([linear, p.AtL1, [p.oneL1], p.AtLA.ravel()])
+
+    def from_vector(self, x: Array, with_precision: bool) -> Stats:
+        """Statistics with the entries of `as_vector` replaced; their bound is unknown (NaN)."""
+        M = len(self.AtEta)
+        precision = self.precision
+        if with_precision:
+            precision = Precision(x[2 * M + 2 :].reshape(M, M), x[M + 1 : 2 * M + 1], x[2 * M + 1])
+        return Stats(x[:M], float(x[M]), np.nan, precision)
 
 
 class Sites(ABC):

@@ -1,15 +1,30 @@
-"""Coordinate ascent on the ELBO: a pure map q -> q made of local and global steps."""
+"""Coordinate ascent on the ELBO: a pure map q -> q made of local and global steps.
+
+The map takes the summed statistics to the statistics at the optimal q for them. Anderson
+acceleration extrapolates them (they are the natural parameters of q up to constants); a
+proposal that is not positive definite or lowers the ELBO is replaced by the plain step.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper
+from bagwise.infer.anderson import Anderson
 from bagwise.infer.loop import Trace, converge
-from bagwise.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
+from bagwise.linalg import (
+    NotPositiveDefiniteError,
+    cholesky,
+    inverse_from_cholesky,
+    logdet_from_cholesky,
+)
 from bagwise.sites import Precision, Q, Sites, Stats
+
+Array = NDArray[Any]
 
 
 def global_step(stats: Stats, c0: float, learn_mean: bool) -> Q:
@@ -18,20 +33,26 @@ def global_step(stats: Stats, c0: float, learn_mean: bool) -> Q:
     P = I + A' Lambda A, m = P^-1 A'(eta - c0 Lambda 1); the joint optimum over (m, c0) has
     c0 = (1'eta - h'P^-1 A'eta) / (1' Lambda 1 - h'P^-1 h) with h = A' Lambda 1.
     """
-    precision = _require(stats)
-    P = np.eye(len(stats.AtEta)) + precision.AtLA
-    L = cholesky(P, name="P = I + A' Lambda A")
-    S = inverse_from_cholesky(L)
+    precision = stats.require_precision()
+    L = cholesky(np.eye(len(stats.AtEta)) + precision.AtLA, name="P = I + A' Lambda A")
+    return _solve(stats, inverse_from_cholesky(L), -logdet_from_cholesky(L), c0, learn_mean)
+
+
+def _solve(stats: Stats, S: Array, log_det_S: float, c0: float, learn_mean: bool) -> Q:
+    precision = stats.require_precision()
     h = precision.AtL1
     if learn_mean:
         Sh = S @ h
         c0 = float((stats.oneEta - Sh @ stats.AtEta) / (precision.oneL1 - Sh @ h))
-    return Q(S @ (stats.AtEta - c0 * h), S, c0, -logdet_from_cholesky(L))
+    return Q(S @ (stats.AtEta - c0 * h), S, c0, log_det_S)
 
 
 @dataclass(frozen=True)
 class _State:
+    """A point of the fixed-point iteration: q solves `source`, `stats` are taken at q."""
+
     q: Q
+    source: Stats | None  # None at the start
     stats: Stats
     elbo: float
 
@@ -39,32 +60,56 @@ class _State:
 class CoordinateAscent:
     """Sweeps of one model over one data set."""
 
-    def __init__(self, sites: Sites, sweeper: Sweeper, *, learn_mean: bool) -> None:
+    def __init__(
+        self, sites: Sites, sweeper: Sweeper, *, learn_mean: bool, accelerate: bool = True
+    ) -> None:
         self.sites = sites
         self.sweeper = sweeper
         self.learn_mean = learn_mean
+        self._anderson = Anderson() if accelerate else None
 
     def run(self, q: Q, *, max_iter: int, tol: float, verbose: int = 0) -> tuple[Q, Trace]:
         """Sweep until the ELBO stands still."""
-        start = self._evaluate(q, None)
+        start = self._evaluate(q, None, None)
         state, trace = converge(
             self._sweep, start, lambda s: s.elbo, max_iter=max_iter, tol=tol, verbose=verbose
         )
         return state.q, trace
 
     def _sweep(self, state: _State) -> _State:
-        return self._evaluate(global_step(state.stats, state.q.c0, self.learn_mean), state.stats)
+        if self._anderson is not None and state.source is not None:
+            proposal = self._propose(self._anderson, state)
+            if proposal is not None and proposal.elbo >= state.elbo:
+                return proposal
+            self._anderson.clear()
+        return self._evaluate(self._global_step(state.stats, state.q), state.stats, state.stats)
 
-    def _evaluate(self, q: Q, last: Stats | None) -> _State:
+    def _propose(self, anderson: Anderson, state: _State) -> _State | None:
+        """The accelerated step; None where it leaves the positive definite matrices."""
+        if state.source is None:
+            return None
+        constant = self.sites.constant_precision
+        x = anderson.propose(
+            state.source.as_vector(not constant), state.stats.as_vector(not constant)
+        )
+        stats = state.stats.from_vector(x, not constant)
+        try:
+            return self._evaluate(self._global_step(stats, state.q), stats, state.stats)
+        except NotPositiveDefiniteError:
+            return None
+
+    def _global_step(self, stats: Stats, last: Q) -> Q:
+        if self.sites.constant_precision and self._settled is stats.precision:
+            return _solve(stats, last.S, last.log_det_S, last.c0, self.learn_mean)
+        self._settled = stats.precision  # S of later sweeps is S of this one
+        return global_step(stats, last.c0, self.learn_mean)
+
+    _settled: Precision | None = None
+
+    def _evaluate(self, q: Q, source: Stats | None, last: Stats | None) -> _State:
         keep = self.sites.constant_precision and last is not None
         stats = self.sweeper.total(lambda c: self.sites.local_step(c, q, not keep))
         if keep and last is not None:
             stats = Stats(stats.AtEta, stats.oneEta, stats.bound, last.precision)
-        elbo = stats.bound + self.sites.global_bound(q, _require(stats)) - q.kl()
-        return _State(q, stats, elbo)
-
-
-def _require(stats: Stats) -> Precision:
-    if stats.precision is None:
-        raise RuntimeError("statistics without a precision cannot be solved")
-    return stats.precision
+        elbo = stats.bound + self.sites.global_bound(q, stats.require_precision()) - q.kl()
+        return _State(q, source, stats, elbo)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper, TrainingData
@@ -17,8 +17,9 @@ from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.sites import Q, Sites, standard_q
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
+LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that
 START_MEAN = -1.0  # most instances are negative before anything is known
 
 
@@ -46,6 +47,7 @@ class Result:
 def fit_q(
     problem: Problem,
     kernel: Kernel,
+    anchor: Kernel,
     *,
     mean: float | None,
     learn_kernel: bool,
@@ -54,12 +56,20 @@ def fit_q(
     tol: float,
     verbose: int = 0,
 ) -> Result:
-    """Fit q(v); `mean=None` learns the constant mean."""
+    """Fit q(v); `mean=None` learns the constant mean, `anchor` centres the kernel's prior."""
     learn_mean = mean is None
     start = Hyperparameters(kernel, START_MEAN if mean is None else mean)
+    prior = Hyperparameters(anchor, start.c0)
     needs_evidence = learn_kernel or (learn_mean and inference == "laplace")
     objective = EvidenceObjective(
-        problem.data, problem.likelihood, problem.Z, problem.jitter, start, learn_kernel, learn_mean
+        problem.data.subsample(LEARNING_ROWS, np.random.default_rng(problem.seed)),
+        problem.likelihood,
+        problem.Z,
+        problem.jitter,
+        start,
+        prior,
+        learn_kernel,
+        learn_mean,
     )
     h = learn(objective) if needs_evidence else start
     sweeper = Sweeper(problem.data, whitener(h.kernel, problem.Z, problem.jitter))

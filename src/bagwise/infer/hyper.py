@@ -2,13 +2,15 @@
 
 The evidence integrates instance labels out, so it sees how bag labels constrain f; a mean-field
 bound does not (its covariance ignores positive bags' labels and lengthscales can run away).
-Weak log-normal priors, centred at the starting kernel, keep what the data do not determine in place.
+Log-normal priors, centred at parameters that suit the data's spread, keep in place what bag
+labels do not determine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.linalg import NotPositiveDefiniteError
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,15 @@ class EvidenceObjective:
     Z: Array
     jitter: float
     start: Hyperparameters
+    anchor: Hyperparameters  # where the priors are centred
     learn_kernel: bool
     learn_mean: bool
-    prior_scale: float = 0.25
+    prior_scale: float = 0.2
     mean_scale: float = 3.0
 
     def __post_init__(self) -> None:
-        self.v = np.zeros(len(self.Z))  # warm start along the way
-        self.centre = self.pack(self.start)
+        self.v: Array = np.zeros(len(self.Z))  # warm start along the way
+        self.centre = self.pack(self.anchor)
         self.scale = np.full(self.centre.size, self.prior_scale)
         self.scale[self.centre.size - self.learn_mean :] = self.mean_scale
 
@@ -83,10 +86,13 @@ class EvidenceObjective:
 
 
 def learn(objective: EvidenceObjective, max_iter: int = 40) -> Hyperparameters:
-    """Maximise the evidence."""
-    if objective.centre.size == 0:
+    """Maximise the evidence, from the start or the anchor, whichever is better."""
+    starts = [objective.pack(objective.start), objective.centre]
+    if starts[0].size == 0:
         return objective.start
-    return objective.unpack(minimise(objective, objective.centre, max_iter=max_iter))
+    if not np.allclose(starts[0], starts[1]):
+        starts.sort(key=lambda x: objective(x)[0])
+    return objective.unpack(minimise(objective, starts[0], max_iter=max_iter))
 
 
 def minimise(

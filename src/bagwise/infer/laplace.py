@@ -12,6 +12,7 @@ Hessian of the noisy-or likelihood, which is not concave: Newton steps are dampe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,11 @@ from numpy.typing import NDArray
 from bagwise.execution import Sweeper
 from bagwise.features import FeatureGradient
 from bagwise.infer.loop import Trace
-from bagwise.labels import BagLikelihood
+from bagwise.labels import BagLikelihood, Curvature
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky, try_cholesky
 from bagwise.sites import Chunk, Q
 
-Array = NDArray[np.floating]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,13 @@ class _Sums:
 
     log_prob: float
     gradient: Array  # (M,)
-    hessian: Array | None = None  # (M, M) of -log p
+    hessian: Array  # (M, M) of -log p
 
     def __add__(self, other: _Sums) -> _Sums:
-        both = self.hessian is not None and other.hessian is not None
         return _Sums(
             self.log_prob + other.log_prob,
             self.gradient + other.gradient,
-            self.hessian + other.hessian if both else None,  # type: ignore[operator]
+            self.hessian + other.hessian,
         )
 
 
@@ -79,7 +79,7 @@ class Laplace:
         self, v: Array, c0: float, *, max_iter: int = 100, tol: float = 1e-9, verbose: int = 0
     ) -> Mode:
         """Maximise log p(T | v) - |v|^2/2 by damped Newton steps with a line search."""
-        sums = self._sums(v, c0, with_hessian=True)
+        sums = self._sums(v, c0)
         history = [sums.log_prob - 0.5 * float(v @ v)]
         converged = False
         while not converged and len(history) <= max_iter:
@@ -95,7 +95,7 @@ class Laplace:
             history.append(value)
             if verbose:
                 print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
-            sums = self._sums(v, c0, with_hessian=True)
+            sums = self._sums(v, c0)
         P = np.eye(len(v)) + sums.hessian
         L = _cholesky_at_mode(P)
         trace = Trace(tuple(history), converged)
@@ -114,7 +114,7 @@ class Laplace:
         rate = 1.0
         for _ in range(30):
             candidate = v + rate * step
-            new = self._sums(candidate, c0, False).log_prob - 0.5 * float(candidate @ candidate)
+            new = self._log_joint(candidate, c0)
             if new >= value + 1e-4 * rate * slope:
                 return candidate, new
             rate *= 0.5
@@ -123,20 +123,26 @@ class Laplace:
     def _leave_saddle(self, v: Array, c0: float, e: Array, value: float) -> tuple[Array, float]:
         """Best of a few steps along a direction in which the log joint is convex."""
         candidates = [v + t * e for t in (1.0, -1.0, 0.3, -0.3, 0.1, -0.1, 0.01, -0.01)]
-        values = [self._sums(x, c0, False).log_prob - 0.5 * float(x @ x) for x in candidates]
+        values = [self._log_joint(x, c0) for x in candidates]
         best = int(np.argmax(values))
         return (candidates[best], values[best]) if values[best] > value else (v, value)
 
-    def _sums(self, v: Array, c0: float, with_hessian: bool) -> _Sums:
-        return self.sweeper.total(lambda c: self._chunk_sums(c, v, c0, with_hessian))
+    def _log_joint(self, v: Array, c0: float) -> float:
+        """log p(T | v) - |v|^2/2, without derivatives."""
+        return self.sweeper.total(lambda c: self._chunk_log_prob(c, v, c0)) - 0.5 * float(v @ v)
 
-    def _chunk_sums(self, chunk: Chunk, v: Array, c0: float, with_hessian: bool) -> _Sums:
+    def _chunk_log_prob(self, chunk: Chunk, v: Array, c0: float) -> float:
+        A, b = self.scaled(chunk)
+        return float(np.sum(self.likelihood.log_prob(A @ v + c0 * b, chunk.targets)))
+
+    def _sums(self, v: Array, c0: float) -> _Sums:
+        return self.sweeper.total(lambda c: self._chunk_sums(c, v, c0))
+
+    def _chunk_sums(self, chunk: Chunk, v: Array, c0: float) -> _Sums:
         A, b = self.scaled(chunk)
         z = A @ v + c0 * b
-        log_prob = float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
-        if not with_hessian:
-            return _Sums(log_prob, A.T @ self.likelihood.gradient(z, chunk.targets))
         curvature = self.likelihood.curvature(z, chunk.targets)
+        log_prob = float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
         return _Sums(log_prob, A.T @ curvature.g, curvature.weigh(A))
 
     def _log_det_pull(self, chunk: Chunk, mode: Mode, c0: float) -> _Vector:
@@ -194,7 +200,7 @@ class _Gradient:
         return self.features, self.c0
 
 
-def _weighted_rows(curvature, AP: Array) -> Array:  # type: ignore[no-untyped-def]
+def _weighted_rows(curvature: Curvature, AP: Array) -> Array:
     """W A P^-1, bag by bag: half the derivative of log|P| in A."""
     sums = curvature.targets.sum_bags(curvature.omega[:, None] * AP)
     spread = (curvature.sign[:, None] * sums)[curvature.targets.bag_index]

@@ -1,0 +1,23 @@
+"""Run the benchmarks: `make bench`; with --all also the scores of acceptance.py."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="also run acceptance.py (minutes)")
+    scripts = ["sweep.py", "acceptance.py"] if parser.parse_args().all else ["sweep.py"]
+    # A process each: no script inherits the memory or the thread pools of another.
+    codes = [
+        subprocess.run([sys.executable, str(HERE / s)], check=False).returncode for s in scripts
+    ]
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Predictions from q(v) against long Monte Carlo runs over v and the residuals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy import special
+
+import bagwise as bw
+from bagwise.features import whitener
+from bagwise.posterior import Posterior, principal_factor
+
+DRAWS, BLOCK = 1_000_000, 50_000
+SIZES = [1, 2, 4, 3]
+OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
+POSITIVE = {"logistic": special.expit, "probit": special.ndtr}
+each_link = pytest.mark.parametrize("link", list(POSITIVE))
+each_score = pytest.mark.parametrize("score", ["joint", "noisy-or", "max"])
+
+
+def training_bags() -> bw.Bags:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.maximum.reduceat(X[:, 0] + X[:, 1] > 1, np.arange(0, 60, 3))
+    return bw.Bags.from_arrays(X, np.repeat(np.arange(20), 3), y=y.astype(int))
+
+
+@pytest.fixture(scope="module", params=list(POSITIVE))
+def fitted(request: pytest.FixtureRequest) -> Posterior:
+    cls = bw.VGPMIL if request.param == "logistic" else bw.ProbitVGPMIL
+    model = cls(
+        kernel=bw.kernels.RBF(4.0, 1.0),
+        n_inducing=6,
+        learn_hyperparameters=False,
+        standardize=False,
+        random_state=0,
+    )
+    return model.fit(training_bags()).posterior_
+
+
+@pytest.fixture(scope="module")
+def queries() -> np.ndarray:
+    return np.random.default_rng(7).normal(0, 1.5, size=(sum(SIZES), 2))
+
+
+@dataclass
+class Moments:
+    """Mean and standard deviation of a probability over posterior draws."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+
+class Accumulator:
+    """Running first and second moments."""
+
+    def __init__(self) -> None:
+        self.first, self.second, self.n = 0.0, 0.0, 0
+
+    def add(self, p: np.ndarray) -> None:
+        self.first = self.first + p.sum(axis=0)
+        self.second = self.second + (p**2).sum(axis=0)
+        self.n += len(p)
+
+    def moments(self) -> Moments:
+        mean = self.first / self.n
+        return Moments(mean, np.sqrt(self.second / self.n - mean**2))
+
+
+def monte_carlo(posterior: Posterior, X: np.ndarray) -> dict[str, Moments]:
+    """Moments of instance and bag probabilities over v ~ N(m, S) and r_n ~ N(0, kt_n)."""
+    rng = np.random.default_rng(123)
+    A, kt = whitener(posterior.kernel, posterior.Z, posterior.jitter)(X)
+    root = np.linalg.cholesky(posterior.S)
+    variance = np.einsum("nm,mk,nk->n", A, posterior.S, A) + kt
+    mean = posterior.c0 + A @ posterior.m
+    positive = POSITIVE[posterior.link]
+    sums = {name: Accumulator() for name in ("instances", "joint", "noisy-or")}
+    for _ in range(0, DRAWS, BLOCK):
+        v = posterior.m + rng.normal(size=(BLOCK, len(root))) @ root.T
+        f = posterior.c0 + v @ A.T + np.sqrt(kt) * rng.normal(size=(BLOCK, len(X)))
+        alone = mean + np.sqrt(variance) * rng.normal(size=f.shape)
+        sums["instances"].add(positive(f))
+        for name, latent in (("joint", f), ("noisy-or", alone)):
+            P0 = np.multiply.reduceat(positive(-latent), OFFSETS[:-1], axis=1)
+            sums[name].add(1 - P0)
+    return {name: s.moments() for name, s in sums.items()}
+
+
+@pytest.fixture(scope="module")
+def truth(fitted: Posterior, queries: np.ndarray) -> dict[str, Moments]:
+    return monte_carlo(fitted, queries)
+
+
+def test_the_fitted_model_is_no_trivial_case(fitted: Posterior, queries: np.ndarray) -> None:
+    p, std = fitted.instances(queries)
+    _, kt = whitener(fitted.kernel, fitted.Z, fitted.jitter)(queries)
+    assert np.ptp(p) > 0.3 and std.max() > 0.1 and kt.max() > 0.5
+
+
+def test_instances(fitted: Posterior, queries: np.ndarray, truth: dict[str, Moments]) -> None:
+    p, std = fitted.instances(queries)
+    np.testing.assert_allclose(p, truth["instances"].mean, atol=1e-3)
+    np.testing.assert_allclose(std, truth["instances"].std, atol=1e-3)
+
+
+@pytest.mark.parametrize(("score", "tolerance"), [("joint", 2e-3), ("noisy-or", 1e-3)])
+def test_bags(
+    fitted: Posterior,
+    queries: np.ndarray,
+    truth: dict[str, Moments],
+    score: str,
+    tolerance: float,
+) -> None:
+    p, std = fitted.bags(queries, OFFSETS, score)
+    np.testing.assert_allclose(p, truth[score].mean, atol=tolerance)
+    np.testing.assert_allclose(std, truth[score].std, atol=1e-3)
+
+
+def test_max_takes_the_most_probable_instance(fitted: Posterior, queries: np.ndarray) -> None:
+    p, std = fitted.instances(queries)
+    bag_p, bag_std = fitted.bags(queries, OFFSETS, "max")
+    for b, (start, end) in enumerate(zip(OFFSETS[:-1], OFFSETS[1:], strict=True)):
+        top = start + int(np.argmax(p[start:end]))
+        assert (bag_p[b], bag_std[b]) == (p[top], std[top])
+
+
+def test_latent_moments(fitted: Posterior, queries: np.ndarray) -> None:
+    mean, variance = fitted.latent(queries)
+    A, kt = whitener(fitted.kernel, fitted.Z, fitted.jitter)(queries)
+    np.testing.assert_allclose(mean, fitted.c0 + A @ fitted.m, rtol=1e-12)
+    np.testing.assert_allclose(variance, np.diag(A @ fitted.S @ A.T) + kt, rtol=1e-10)
+
+
+def test_far_from_the_data_the_prior_returns(fitted: Posterior) -> None:
+    mean, variance = fitted.latent(np.full((1, 2), 1e3))
+    assert mean[0] == pytest.approx(fitted.c0)
+    assert variance[0] == pytest.approx(4.0)
+
+
+@each_score
+def test_a_bag_of_one_is_its_instance(fitted: Posterior, queries: np.ndarray, score: str) -> None:
+    p, std = fitted.instances(queries)
+    bag_p, bag_std = fitted.bags(queries, np.arange(len(queries) + 1), score)
+    np.testing.assert_allclose(bag_p, p, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(bag_std, std, rtol=1e-6, atol=1e-9)
+
+
+@each_score
+def test_predictions_are_deterministic(fitted: Posterior, queries: np.ndarray, score: str) -> None:
+    first, second = (fitted.bags(queries, OFFSETS, score) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@each_score
+def test_predictions_do_not_depend_on_other_bags(
+    fitted: Posterior, queries: np.ndarray, score: str
+) -> None:
+    p, std = fitted.bags(queries, OFFSETS, score)
+    for b, (start, end) in enumerate(zip(OFFSETS[:-1], OFFSETS[1:], strict=True)):
+        alone = fitted.bags(queries[start:end], np.array([0, end - start]), score)
+        np.testing.assert_allclose(alone, ([p[b]], [std[b]]), rtol=1e-9, atol=1e-12)
+
+
+@each_score
+def test_the_order_of_instances_hardly_matters(
+    fitted: Posterior, queries: np.ndarray, score: str
+) -> None:
+    whole = np.array([0, len(queries)])
+    p, std = fitted.bags(queries, whole, score)
+    p_back, std_back = fitted.bags(queries[::-1], whole, score)
+    np.testing.assert_allclose([p_back, std_back], [p, std], atol=1e-3)
+
+
+def test_joint_lies_between_its_best_instance_and_certainty(
+    fitted: Posterior, queries: np.ndarray
+) -> None:
+    top, _ = fitted.bags(queries, OFFSETS, "max")
+    p, std = fitted.bags(queries, OFFSETS, "joint")
+    assert np.all(p >= top - 1e-3) and np.all(p <= 1)
+    assert np.all(std**2 <= p * (1 - p) + 1e-6)
+
+
+def test_a_large_bag_neither_underflows_nor_fails(fitted: Posterior) -> None:
+    X = np.random.default_rng(0).normal(0, 3, size=(5000, 2))
+    p, std = fitted.bags(X, np.array([0, 5000]), "joint")
+    assert 0.99 < p[0] <= 1 and 0 <= std[0] < 0.1
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (8, 3), (4, 4), (1, 5), (5, 1)])
+def test_principal_factor(shape: tuple[int, int]) -> None:
+    G = np.random.default_rng(0).normal(size=shape)
+    U = principal_factor(G)
+    np.testing.assert_allclose(U @ U.T, G @ G.T, atol=1e-10)
+    gram = U.T @ U
+    np.testing.assert_allclose(gram, np.diag(np.diagonal(gram)), atol=1e-10)
+    assert np.all(np.diff(np.diagonal(gram)) <= 1e-12)
+    assert U.shape[1] <= min(shape)
+
+
+def test_principal_factor_drops_what_is_missing() -> None:
+    G = np.outer(np.arange(1.0, 5.0), np.ones(3))
+    assert principal_factor(G).shape == (4, 1)
