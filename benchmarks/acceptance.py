@@ -45,7 +45,7 @@ def main() -> None:
     chosen = parser.parse_args().only
     print("| " + " | ".join(HEADINGS) + " |")
     print("|" + "---|" * len(HEADINGS))
-    # One BLAS thread: the matrices are small, and seconds do not depend on what else runs.
+    # One BLAS thread: the matrices are small, and more threads suffer more from other programs.
     with threadpool_limits(1, user_api="blas"):
         for name in chosen:
             for row in BENCHMARKS[name]():
@@ -133,9 +133,9 @@ def folds(
             tests.append(test)
             for score in bag_scores:
                 model.set_params(bag_score=score)  # used in prediction only
-                p_bag[score][test] = model.predict_proba(bags[test])[:, 1]
+                p_bag[score][test] = np.asarray(model.predict_proba(bags[test]))[:, 1]
             rows = np.isin(bags.bag_index, test)
-            p_instance[rows] = model.predict_instance_proba(bags[test])[:, 1]
+            p_instance[rows] = np.asarray(model.predict_instance_proba(bags[test]))[:, 1]
         for score in bag_scores:
             p = p_bag[score]
             per_fold = [metrics.roc_auc(y[test], p[test]) for test in tests]

@@ -11,6 +11,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -89,7 +90,7 @@ def sweep_time(model_class: type[GaussianProcessMIL], bags: bw.Bags, M: int) -> 
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # stopping early is the point
-            seconds[limit] = best_time(lambda m=model: m.fit(bags), repeats=3)
+            seconds[limit] = best_time(partial(model.fit, bags), repeats=3)
         sweeps[limit] = model.n_iter_
     return (seconds[LONG] - seconds[SHORT]) / (sweeps[LONG] - sweeps[SHORT])
 

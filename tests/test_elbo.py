@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import special
+
+from bagwise.infer.cavi import global_step
+from bagwise.labels import BagLikelihood, Targets
+from bagwise.links import Logistic, Probit
+from bagwise.sites import Chunk, LogisticSites, ProbitSites, Q, Sites, Stats, standard_q
 from brute_force import (
     bag_slices,
     enumerated_log_prob,
@@ -14,12 +20,6 @@ from brute_force import (
     make_targets,
     random_known,
 )
-from scipy import special
-
-from bagwise.infer.cavi import global_step
-from bagwise.labels import BagLikelihood, Targets
-from bagwise.links import Logistic, Probit
-from bagwise.sites import Chunk, LogisticSites, ProbitSites, Q, Sites, Stats, standard_q
 
 SITES: dict[str, Sites] = {
     "logistic": LogisticSites(BagLikelihood(Logistic())),
@@ -155,9 +155,7 @@ def test_the_fixed_point_is_a_maximum(model: str) -> None:
     for _ in range(30):
         change = 1e-2 * rng.normal(size=3)
         scale = float(np.exp(1e-2 * rng.normal()))
-        other = Q(
-            q.m + change[:2], q.S * scale, q.c0 + change[2], q.log_det_S + 2 * np.log(scale)
-        )
+        other = Q(q.m + change[:2], q.S * scale, q.c0 + change[2], q.log_det_S + 2 * np.log(scale))
         assert elbo(sites, sites.local_step(chunk, other, True), other) < best + 1e-12
 
 

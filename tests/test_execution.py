@@ -1,5 +1,7 @@
 """Chunks are cut between bags, carry the right labels, and add up to the whole."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -81,3 +83,28 @@ def test_sweeper_adds_over_chunks(size: int | None) -> None:
     sweeper = Sweeper(TrainingData(X, OFFSETS, T, None, size), WHITENER)
     np.testing.assert_allclose(sweeper.total(lambda c: c.X.sum(axis=0)), X.sum(axis=0))
     assert sweeper.total(lambda c: len(c.targets.T)) == len(T)
+
+
+def subsampled(max_rows: int, seed: int = 0) -> TrainingData:
+    data = TrainingData(X, OFFSETS, T, KNOWN, 5)
+    return data.subsample(max_rows, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("max_rows", [1, 8, 13, 20])
+def test_subsample_takes_whole_bags_with_their_labels(max_rows: int) -> None:
+    part = subsampled(max_rows)
+    assert 0 < len(part.X) < N and part.offsets[-1] == len(part.X)
+    assert part.T.any() and not part.T.all(), "both labels are kept"
+    starts = {tuple(X[start]): b for b, start in enumerate(OFFSETS[:-1])}
+    for i, (begin, end) in enumerate(pairwise(part.offsets)):
+        b = starts[tuple(part.X[begin])]
+        rows = slice(OFFSETS[b], OFFSETS[b + 1])
+        np.testing.assert_array_equal(part.X[begin:end], X[rows])
+        np.testing.assert_array_equal(part.known[begin:end], KNOWN[rows])
+        assert part.T[i] == T[b]
+
+
+def test_subsample_of_small_data_is_the_data() -> None:
+    data = TrainingData(X, OFFSETS, T)
+    assert data.subsample(N, np.random.default_rng(0)) is data
+    np.testing.assert_array_equal(subsampled(10, seed=1).X, subsampled(10, seed=1).X)

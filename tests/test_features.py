@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from brute_force import central_difference
 
 from bagwise.features import kernel_matrix, residual_variance, whitener
 from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern
 from bagwise.linalg import NotPositiveDefiniteError, cholesky
+from brute_force import central_difference
 
 KERNELS = [
     RBF(1.5, 1.1),
@@ -104,7 +104,7 @@ def test_without_jitter_the_failure_is_named() -> None:
 
 
 def test_a_negative_residual_is_not_hidden() -> None:
-    with pytest.raises(ValueError, match="must not be negative.*larger jitter"):
+    with pytest.raises(ValueError, match=r"must not be negative.*larger jitter"):
         residual_variance(np.array([1.0]), np.array([[1.1]]))
     np.testing.assert_array_equal(residual_variance(np.ones(1), np.array([[1 + 1e-9]])), [0])
 

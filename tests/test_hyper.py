@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute_force import central_difference
 from sklearn.datasets import make_blobs
 
 import bagwise as bw
@@ -14,6 +13,7 @@ from bagwise.kernels import RBF, Kernel, Linear
 from bagwise.labels import BagLikelihood
 from bagwise.linalg import NotPositiveDefiniteError
 from bagwise.links import Logistic, Probit
+from brute_force import central_difference
 
 LIKELIHOODS = {"logistic": BagLikelihood(Logistic()), "probit": BagLikelihood(Probit())}
 each_link = pytest.mark.parametrize("link", list(LIKELIHOODS))

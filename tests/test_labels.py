@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+
+from bagwise.labels import BagLikelihood, Targets
+from bagwise.links import Link, Logistic, Probit
 from brute_force import (
     central_difference,
     enumerated_labels,
@@ -11,9 +14,6 @@ from brute_force import (
     random_known,
     truncated_means,
 )
-
-from bagwise.labels import BagLikelihood, Targets
-from bagwise.links import Link, Logistic, Probit
 
 LINKS: dict[str, Link] = {"logistic": Logistic(), "probit": Probit()}
 SIZES = [1, 8, 3, 1, 5, 2, 7, 4]

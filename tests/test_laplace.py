@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute_force import (
-    bag_slices,
-    central_difference,
-    gauss_hermite_grid,
-    joint_log_probs,
-    random_known,
-)
 from scipy import special
 
 from bagwise.execution import Sweeper, TrainingData
@@ -19,6 +12,13 @@ from bagwise.infer.laplace import Laplace, Mode
 from bagwise.kernels import RBF, Kernel, Linear, Matern
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
+from brute_force import (
+    bag_slices,
+    central_difference,
+    gauss_hermite_grid,
+    joint_log_probs,
+    random_known,
+)
 
 JITTER = 1e-6
 LIKELIHOODS = {
@@ -152,7 +152,7 @@ def test_newton_leaves_a_saddle(name: str) -> None:
 def test_a_saddle_without_iterations_left_is_named() -> None:
     data = TrainingData(np.array([[3.0], [-3.0]]), np.array([0, 2]), np.array([True]))
     laplace = make_laplace("probit", Linear(4.0), np.ones((1, 1)), data)
-    with pytest.raises(FloatingPointError, match="saddle.*raise max_iter"):
+    with pytest.raises(FloatingPointError, match=r"saddle.*raise max_iter"):
         laplace.mode(np.zeros(1), -4.0, max_iter=0)
 
 

@@ -146,3 +146,18 @@ def test_moments_at_extremes_are_probabilities(link: Link) -> None:
     mean = np.array([-1e3, -40.0, 0.0, 40.0, 1e3])[:, None]
     p, std = link.positive_moments(mean, np.array([0.0, 1e-6, 1.0, 100.0, 1e4]))
     assert np.all((p >= 0) & (p <= 1)) and np.all((std >= 0) & (std <= 0.5))
+
+
+# Up to the prior variance that each model starts from: a residual is never wider.
+@pytest.mark.parametrize(
+    ("link", "kt"),
+    [(Logistic(), kt) for kt in (0.0, 1e-6, 0.1, 1.0, 4.0, 10.0)]
+    + [(Probit(), kt) for kt in (0.0, 1e-6, 0.1, 1.0, 4.0)],
+    ids=lambda v: v if isinstance(v, float) else type(v).__name__,
+)
+@pytest.mark.parametrize("power", [1, 2])
+def test_smoothed_negative_averages_over_the_residual(link: Link, kt: float, power: int) -> None:
+    f = np.linspace(-9, 9, 37)[None]
+    found = link.smoothed_negative(f, np.array([kt]), power)
+    expected = link.negative_moments(f, np.array([[kt]]))[power - 1]
+    np.testing.assert_allclose(found, expected, atol=1e-3)

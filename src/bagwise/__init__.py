@@ -4,11 +4,15 @@ Labels are known for bags only; a bag is positive if at least one of its instanc
 gives a probability with its uncertainty for every bag and for every instance.
 """
 
-from bagwise import datasets, kernels, metrics
-from bagwise.bags import Bags
-from bagwise.estimators import VGPMIL, ProbitVGPMIL, load
-from bagwise.io.modelfile import ModelFileError
-from bagwise.transformers import InstanceTransformer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bagwise import datasets, kernels, metrics
+    from bagwise.bags import Bags
+    from bagwise.estimators import VGPMIL, ProbitVGPMIL, load
+    from bagwise.io.modelfile import ModelFileError
+    from bagwise.transformers import InstanceTransformer
 
 __version__ = "0.1.0"
 
@@ -24,3 +28,28 @@ __all__ = [
     "load",
     "metrics",
 ]
+
+# Names are imported when first used, so that the command line answers at once.
+_HOME = {
+    "Bags": "bagwise.bags",
+    "InstanceTransformer": "bagwise.transformers",
+    "ModelFileError": "bagwise.io.modelfile",
+    "ProbitVGPMIL": "bagwise.estimators",
+    "VGPMIL": "bagwise.estimators",
+    "load": "bagwise.estimators",
+}
+_MODULES = ("datasets", "kernels", "metrics")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"bagwise.{name}")
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

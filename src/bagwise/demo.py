@@ -168,7 +168,7 @@ def draw_digits(model: GaussianProcessMIL, trial: Trial, path: Path, n_bags: int
         subtitle=f"{type(model).__name__}, trained on {len(trial.train)} bags without labels of "
         "their digits; these bags are new to it",
     )
-    figure.savefig(path)
+    figure.savefig(path, pil_kwargs={"optimize": True})
 
 
 def run_demo(
@@ -188,8 +188,8 @@ def run_demo(
     output.mkdir(parents=True, exist_ok=True)
     outcome = Outcome()
     figure = output / "digits.png"
-    # The matrices are small: a second BLAS thread gains little on an idle machine and costs
-    # a factor of ten where another program keeps a core busy.
+    # The matrices are small, and where another program keeps a core busy a second BLAS thread
+    # made these fits 2 to 20 times slower.
     with threadpool_limits(1, user_api="blas"):
         for trial in (digit_trial(digit_bags, seed), musk_trial(musk_bags, seed)):
             for model_class in models:

@@ -136,13 +136,17 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         With `return_std`, also the posterior standard deviation of that probability.
         """
         bags = bags_to_predict(self, X)
-        p, std = self.posterior_.bags(bags.X, bags.offsets, self.bag_score)
-        both = np.column_stack([1 - p, p])
-        return (both, std) if return_std else both
+        where = (bags.X, bags.offsets, self.bag_score)
+        if not return_std:
+            p = self.posterior_.bag_probability(*where)
+            return np.column_stack([1 - p, p])
+        p, std = self.posterior_.bags(*where)
+        return np.column_stack([1 - p, p]), std
 
     def predict(self, X: Any) -> Array:
         """The more probable class of each bag."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        p = self.predict_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
 
     def predict_instance_proba(
         self, X: Any, return_std: bool = False
@@ -158,11 +162,13 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
 
     def predict_instances(self, X: Any) -> Array:
         """The more probable class of each instance."""
-        return self.classes_[np.argmax(self.predict_instance_proba(X), axis=1)]
+        p = self.predict_instance_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
 
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Posterior mean and variance of the latent function at each instance."""
-        return self.posterior_.latent(bags_to_predict(self, X).X)
+        bags = bags_to_predict(self, X)
+        return self.posterior_.latent(bags.X)
 
     def top_instances(self, X: Any, k: int = 1) -> list[NDArray[np.intp]]:
         """For each bag the rows of `bags.X` of its `k` most probable instances, best first."""
@@ -206,6 +212,9 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
     def inducing_points_(self) -> Array:
         """(M, D) inducing points in the units of the raw features."""
         return self.posterior_.Z * self.posterior_.scale + self.posterior_.shift
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")  # a fit that failed leaves n_features_in_ only
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

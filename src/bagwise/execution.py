@@ -49,7 +49,7 @@ class TrainingData:
         share = max_rows / len(self.X)
         if share >= 1:
             return self
-        picked = [rng.permutation(np.flatnonzero(self.T == t)) for t in (True, False)]
+        picked = [rng.permutation(np.flatnonzero(t == self.T)) for t in (True, False)]
         bags = np.sort(np.concatenate([b[: max(1, round(share * len(b)))] for b in picked]))
         sizes = np.diff(self.offsets)[bags]
         rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])

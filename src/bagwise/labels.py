@@ -75,7 +75,7 @@ class BagLikelihood:
     """
 
     def __init__(self, link: Link, H: float = np.inf) -> None:
-        if not H > 1:
+        if isinstance(H, str) or not H > 1:
             raise ValueError(f"H must be greater than 1 (inf is the exact MIL rule), got {H!r}")
         self.link = link
         self.H = float(H)

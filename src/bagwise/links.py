@@ -29,6 +29,10 @@ class Link(ABC):
         """l(z) = log P(y = 0 | z)."""
 
     @abstractmethod
+    def negative(self, z: Array) -> Array:
+        """P(y = 0 | z)."""
+
+    @abstractmethod
     def log_minus_log_negative(self, z: Array) -> Array:
         """log(-l(z)), finite where l(z) itself underflows to zero."""
 
@@ -52,6 +56,15 @@ class Link(ABC):
         """r(z) = -l'(z)."""
         return np.exp(self.log_hazard(z))
 
+    def smoothed_negative(self, f: Array, kt: Array, power: int = 1) -> Array:
+        """E[P(y = 0 | f + r)^power], r ~ N(0, kt), for many f (n, draws) and one kt per row."""
+        sd = np.sqrt(kt)[:, None]
+        nodes, weights = _hermite(float(np.max(sd, initial=0.0)))
+        total = np.zeros(f.shape)
+        for node, weight in zip(nodes, weights, strict=True):
+            total += weight * self.negative(f + sd * node) ** power
+        return total
+
     def positive_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """E[P(y = 1 | f)] and the standard deviation of P(y | f)."""
         # Moments of the rarer label keep their relative accuracy.
@@ -67,6 +80,9 @@ class Logistic(Link):
 
     def log_negative(self, z: Array) -> Array:
         return special.log_expit(-z)
+
+    def negative(self, z: Array) -> Array:
+        return special.expit(-z)
 
     def log_minus_log_negative(self, z: Array) -> Array:
         low = z < -30
@@ -101,6 +117,14 @@ class Probit(Link):
     def log_negative(self, z: Array) -> Array:
         return special.log_ndtr(-z)
 
+    def negative(self, z: Array) -> Array:
+        return special.ndtr(-z)
+
+    def smoothed_negative(self, f: Array, kt: Array, power: int = 1) -> Array:
+        if power == 1:
+            return special.ndtr(-f / np.sqrt(1 + kt)[:, None])
+        return super().smoothed_negative(f, kt, power)
+
     def log_minus_log_negative(self, z: Array) -> Array:
         low = z < -5
         x = special.ndtr(np.minimum(z, -5))
@@ -127,6 +151,13 @@ class Probit(Link):
         second = first - 2 * special.owens_t(z, 1 / np.sqrt(1 + 2 * variance))
         # E[p]^2 <= E[p^2] <= E[p] holds exactly; far in the tail the difference above rounds.
         return first, np.clip(second, first**2, first)
+
+
+def _hermite(sd: float) -> tuple[Array, Array]:
+    """Gauss-Hermite nodes and weights, as many as a Gaussian of that width needs."""
+    n = 1 if sd < 1e-4 else 5 if sd < 0.3 else 9 if sd < 1 else 25
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+    return nodes, weights / weights.sum()
 
 
 def _narrow_moments(mean: Array, sd: Array) -> tuple[Array, Array]:

@@ -30,6 +30,7 @@ CAPTION = 0.47
 ROW_GAP = 0.24
 HEADER = 0.4
 INCHES_PER_IMAGE = 0.82
+DPI = 130  # smooth images in a file of a few hundred kB
 
 
 def require_matplotlib() -> None:
@@ -98,7 +99,7 @@ def plot_image_bags(
     width = LABEL_WIDTH + columns + (columns - 1) * GAP + 0.1
     header = HEADER + 0.22 + 0.34 * (title is not None) + 0.34 * (subtitle is not None)
     height = header + float(np.sum(lines * (1 + CAPTION))) + len(bags) * ROW_GAP
-    figure = Figure(figsize=(INCHES_PER_IMAGE * width, INCHES_PER_IMAGE * height), dpi=150)
+    figure = Figure(figsize=(INCHES_PER_IMAGE * width, INCHES_PER_IMAGE * height), dpi=DPI)
     axes = figure.add_axes((0.012, 0.012, 0.976, 0.976))
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
     axes.set_axis_off()

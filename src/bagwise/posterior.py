@@ -60,6 +60,12 @@ class Posterior:
         """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n."""
         return self._link.positive_moments(*self.latent(X))
 
+    def bag_probability(self, X: Array, offsets: Array, score: str) -> Array:
+        """Probability that a bag is positive; see `bags`."""
+        if score == "joint":
+            return -np.expm1(np.minimum(self._log_joint_negative(X, offsets, power=1), 0.0))
+        return self.bags(X, offsets, score)[0]
+
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Probability that a bag is positive, and its posterior standard deviation.
 
@@ -67,7 +73,8 @@ class Posterior:
         instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
         """
         if score == "joint":
-            return self._joint_bags(X, offsets)
+            first, second = (self._log_joint_negative(X, offsets, power) for power in (1, 2))
+            return _positive_from_logs(first, second)
         if score == "max":
             return self._max_bags(X, offsets)
         return self._noisy_or_bags(X, offsets)
@@ -84,10 +91,10 @@ class Posterior:
             log_second = np.add.reduceat(np.log(second), offsets[:-1])
         return _positive_from_logs(log_first, log_second)
 
-    def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        results = [self._joint_bag(mu, kt, G) for mu, kt, G in self._bag_features(X, offsets)]
-        log_first, log_second = np.array(results).T
-        return _positive_from_logs(log_first, log_second)
+    def _log_joint_negative(self, X: Array, offsets: Array, power: int) -> Array:
+        """log E[P(all instances negative | f)^power] for each bag."""
+        parts = self._bag_features(X, offsets)
+        return np.array([self._joint_bag(mu, kt, G, power) for mu, kt, G in parts])
 
     def _bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
@@ -101,23 +108,21 @@ class Posterior:
                 rows = slice(offsets[b] - begin, offsets[b + 1] - begin)
                 yield mu[rows], kt[rows], G[rows]
 
-    def _joint_bag(self, mu: Array, kt: Array, G: Array) -> tuple[float, float]:
-        """log E_v[prod_n P(y_n = 0 | v)] and log E of its square over v and the residuals."""
+    def _joint_bag(self, mu: Array, kt: Array, G: Array, power: int) -> float:
+        """log E[prod_n P(y_n = 0 | f_n)^power] over v (Sobol) and the residuals."""
         if len(mu) == 1:
-            first, second = self._link.negative_moments(mu, kt + np.sum(G**2, axis=1))
+            moments = self._link.negative_moments(mu, kt + np.sum(G**2, axis=1))
             with np.errstate(divide="ignore"):
-                return float(np.log(first[0])), float(np.log(second[0]))
+                return float(np.log(moments[power - 1][0]))
         U = principal_factor(G)[:, :MAX_DIMENSIONS]  # (n, r)
         draws = self._draws[:, : U.shape[1]]  # (1024, r)
-        log_first, log_second = np.zeros(len(draws)), np.zeros(len(draws))
+        log_product = np.zeros(len(draws))
         for start in range(0, len(mu), ROWS_PER_BLOCK):
             rows = slice(start, start + ROWS_PER_BLOCK)
             f = mu[rows, None] + U[rows] @ draws.T  # (n, 1024)
-            first, second = self._link.negative_moments(f, kt[rows, None])
             with np.errstate(divide="ignore"):
-                log_first += np.log(first).sum(axis=0)
-                log_second += np.log(second).sum(axis=0)
-        return _log_mean_exp(log_first), _log_mean_exp(log_second)
+                log_product += np.log(self._link.smoothed_negative(f, kt[rows], power)).sum(axis=0)
+        return float(special.logsumexp(log_product) - np.log(len(draws)))
 
     @cached_property
     def _link(self) -> Link:
@@ -155,10 +160,6 @@ def principal_factor(G: Array) -> Array:
     # The sign of an eigenvector is arbitrary; fixing it keeps predictions reproducible.
     top = np.argmax(np.abs(U), axis=0)
     return U * np.where(U[top, np.arange(U.shape[1])] < 0, -1.0, 1.0)
-
-
-def _log_mean_exp(x: Array) -> float:
-    return float(special.logsumexp(x) - np.log(len(x)))
 
 
 def _positive_from_logs(log_first: Array, log_second: Array) -> tuple[Array, Array]:

@@ -37,6 +37,8 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
 def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
     """The two classes in sorted order and which bags belong to the second."""
     y = np.asarray(bags.y)
+    if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
+        raise ValueError("Input y contains infinity; bag labels must be two finite values or names")
     kind = type_of_target(y, input_name="y", raise_unknown=True)
     classes = np.unique(y)
     if kind not in ("binary", "multiclass"):

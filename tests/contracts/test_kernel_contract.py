@@ -8,10 +8,10 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from brute_force import central_difference
 
 from bagwise import kernels
 from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern, Sum
+from brute_force import central_difference
 
 # At least one example per class; a class without one fails test_every_kernel_has_an_example.
 EXAMPLES: dict[type[Kernel], list[Kernel]] = {

@@ -1,0 +1,377 @@
+"""What every estimator promises; each class in MODELS is enrolled by itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+
+import bagwise as bw
+from bagwise.estimators import MODELS
+
+NAMES = sorted(MODELS)
+FAST: dict[str, Any] = {"n_inducing": 10, "random_state": 0, "max_iter": 200, "tol": 1e-4}
+each_model = pytest.mark.parametrize("name", NAMES)
+
+
+def make(name: str, **settings: Any) -> Any:
+    return MODELS[name](**(FAST | settings))
+
+
+def make_bags(n_bags: int = 24, seed: int = 0, **more: Any) -> bw.Bags:
+    """Separable bags of 1 to 5 instances: positive ones hold a point far along feature 0."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, n_bags)
+    y = np.arange(n_bags) % 2
+    X = rng.normal(size=(sizes.sum(), 3))
+    starts = np.cumsum(sizes) - sizes
+    X[starts[y == 1], 0] += 6
+    return bw.Bags.from_arrays(X, np.repeat(np.arange(n_bags), sizes), y=y, **more)
+
+
+@pytest.fixture(scope="module")
+def bags() -> bw.Bags:
+    return make_bags()
+
+
+def as_list(bags: bw.Bags) -> list[np.ndarray]:
+    return [np.array(b.X) for b in bags]
+
+
+def history_falls(model: Any) -> bool:
+    history = model.elbo_history_
+    return bool(np.any(np.diff(history) < -1e-9 * np.abs(history[1:])))
+
+
+# --- scikit-learn's own checks ------------------------------------------------------------------
+
+
+def expected_failed_checks(estimator: Any) -> dict[str, str]:
+    """Checks of scikit-learn that cannot hold, each with its reason: none."""
+    return {}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [make(name) for name in NAMES], expected_failed_checks=expected_failed_checks
+)
+def test_scikit_learn_check(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@each_model
+def test_scikit_learn_checks_run_in_full(name: str) -> None:
+    checks = Counter(
+        getattr(check, "func", check).__name__
+        for _, check in estimator_checks_generator(make(name), legacy=True)
+    )
+    assert checks.total() >= 50
+    for important in ("check_classifiers_train", "check_fit2d_1sample", "check_estimators_nan_inf"):
+        assert checks[important] >= 1
+
+
+# --- fitting ------------------------------------------------------------------------------------
+
+
+@each_model
+def test_fitted_attributes(name: str, bags: bw.Bags) -> None:
+    model = make(name)
+    assert model.fit(bags) is model
+    assert model.classes_.tolist() == [0, 1]
+    assert model.n_features_in_ == 3
+    assert model.inducing_points_.shape == (10, 3)
+    assert isinstance(model.kernel_, bw.kernels.Kernel) and np.isfinite(model.mean_)
+    assert model.elbo_ == model.elbo_history_[-1]
+    assert model.n_iter_ == len(model.elbo_history_) >= 2
+    assert model.converged_ is True
+
+
+@each_model
+@pytest.mark.parametrize("inference", ["vi", "laplace"])
+@pytest.mark.parametrize("learn", [True, False], ids=["learned", "fixed"])
+@pytest.mark.parametrize("mean", ["learn", -2.0])
+def test_elbo_history_never_falls(
+    name: str, inference: str, learn: bool, mean: object, bags: bw.Bags
+) -> None:
+    model = make(
+        name, inference=inference, learn_hyperparameters=learn, mean=mean, tol=1e-8, max_iter=1000
+    )
+    model.fit(bags)
+    assert not history_falls(model)
+    assert mean == "learn" or model.mean_ == mean
+
+
+@each_model
+def test_max_iter_warns_and_says_what_to_do(name: str, bags: bw.Bags) -> None:
+    model = make(name, max_iter=2, tol=0.0)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=2 .*raise max_iter or tol"):
+        model.fit(bags)
+    assert model.converged_ is False and model.n_iter_ == 2
+
+
+@each_model
+def test_separable_bags_are_learned(name: str, bags: bw.Bags) -> None:
+    model = make(name).fit(bags)
+    new = make_bags(seed=5)
+    assert model.score(bags) >= 0.95
+    assert model.score(new) >= 0.85
+    witness = new.X[:, 0] > 4
+    p = model.predict_instance_proba(new)[:, 1]
+    assert p[witness].mean() > 0.7 and p[~witness].mean() < 0.3
+
+
+@each_model
+def test_y_overrides_the_labels_of_the_bags(name: str, bags: bw.Bags) -> None:
+    flipped = make(name).fit(bags, 1 - bags.y)
+    same = make(name).fit(bags.with_labels(1 - bags.y))
+    np.testing.assert_array_equal(flipped.predict_proba(bags), same.predict_proba(bags))
+    assert not np.array_equal(flipped.predict(bags), make(name).fit(bags).predict(bags))
+    np.testing.assert_array_equal(bags.y, np.arange(24) % 2)
+
+
+@each_model
+def test_the_same_seed_gives_the_same_model(name: str, bags: bw.Bags) -> None:
+    first, second = (make(name).fit(bags) for _ in range(2))
+    np.testing.assert_array_equal(first.predict_proba(bags), second.predict_proba(bags))
+    assert first.elbo_ == second.elbo_
+
+
+@each_model
+def test_refitting_forgets(name: str, bags: bw.Bags) -> None:
+    model = make(name).fit(make_bags(10, seed=3)).fit(bags)
+    np.testing.assert_array_equal(
+        model.predict_proba(bags), make(name).fit(bags).predict_proba(bags)
+    )
+
+
+@each_model
+@pytest.mark.parametrize(
+    "values", [("healthy", "ill"), (False, True), (-1, 1), (0.0, 1.0), (7, 3)], ids=repr
+)
+def test_any_two_label_values(name: str, values: tuple, bags: bw.Bags) -> None:
+    y = np.array(values)[bags.y]
+    model = make(name).fit(bags, y)
+    np.testing.assert_array_equal(model.classes_, np.sort(values))
+    assert set(model.predict(bags)) <= set(values)
+    assert np.mean(model.predict(bags) == y) >= 0.9 or values == (7, 3)
+    assert set(model.predict_instances(bags)) <= set(values)
+
+
+@each_model
+def test_mixed_supervision(name: str, bags: bw.Bags) -> None:
+    witness = (bags.X[:, 0] > 4).astype(float)
+    known = np.where(np.arange(len(witness)) % 3 == 0, witness, np.nan)
+    model = make(name).fit(bags.with_instance_labels(known))
+    assert not history_falls(model)
+    p = model.predict_instance_proba(bags)[:, 1]
+    assert p[known == 1].min() > 0.5 > p[known == 0].max()
+
+
+@each_model
+def test_all_unknown_labels_change_nothing(name: str, bags: bw.Bags) -> None:
+    unknown = bags.with_instance_labels(np.full(bags.n_instances, -1))
+    expected = make(name).fit(bags).predict_proba(bags)
+    np.testing.assert_array_equal(make(name).fit(unknown).predict_proba(bags), expected)
+
+
+@each_model
+@pytest.mark.parametrize("standardize", ["auto", True, False])
+def test_constant_features(name: str, standardize: object, bags: bw.Bags) -> None:
+    X = np.column_stack([bags.X, np.full(bags.n_instances, 1e3), np.zeros(bags.n_instances)])
+    model = make(name, standardize=standardize).fit(bags.with_X(X))
+    assert np.isfinite(model.predict_proba(bags.with_X(X))).all()
+    assert np.isfinite(model.inducing_points_).all()
+    assert model.score(bags.with_X(X), bags.y) >= 0.9
+
+
+@each_model
+def test_nothing_but_constant_features(name: str, bags: bw.Bags) -> None:
+    same = bags.with_X(np.ones((bags.n_instances, 2)))
+    p = make(name).fit(same).predict_instance_proba(same)[:, 1]
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p, p[0], atol=1e-9)
+
+
+@each_model
+def test_duplicated_inducing_points(name: str, bags: bw.Bags) -> None:
+    Z = bags.X[:6]
+    twice = make(name, inducing=np.repeat(Z, 2, axis=0), learn_hyperparameters=False).fit(bags)
+    once = make(name, inducing=Z, learn_hyperparameters=False).fit(bags)
+    np.testing.assert_allclose(
+        twice.predict_instance_proba(bags), once.predict_instance_proba(bags), atol=2e-2
+    )
+
+
+@each_model
+def test_inducing_points_are_in_raw_units(name: str, bags: bw.Bags) -> None:
+    raw = bags.with_X(bags.X * [1.0, 100.0, 1e4] + 50)
+    Z = raw.X[:5]
+    model = make(name, inducing=Z, standardize=True).fit(raw)
+    np.testing.assert_allclose(model.inducing_points_, Z, rtol=1e-12)
+    everything = make(name, inducing="all", standardize=True).fit(raw)
+    np.testing.assert_allclose(everything.inducing_points_, raw.X, rtol=1e-9)
+
+
+@each_model
+def test_standardised_fits_ignore_units(name: str, bags: bw.Bags) -> None:
+    other = bags.with_X(bags.X * [1.0, 100.0, 1e-3] + [0.0, 5.0, -2.0])
+    p, q = (make(name, standardize=True).fit(b).predict_proba(b) for b in (bags, other))
+    np.testing.assert_allclose(p, q, atol=1e-4)
+
+
+# --- predicting ---------------------------------------------------------------------------------
+
+
+@each_model
+@pytest.mark.parametrize("bag_score", ["joint", "noisy-or", "max"])
+def test_predictions_are_probabilities(name: str, bag_score: str, bags: bw.Bags) -> None:
+    model = make(name, bag_score=bag_score).fit(bags)
+    bag_p, bag_std = model.predict_proba(bags, return_std=True)
+    p, std = model.predict_instance_proba(bags, return_std=True)
+    assert bag_p.shape == (len(bags), 2) and bag_std.shape == (len(bags),)
+    assert p.shape == (bags.n_instances, 2) and std.shape == (bags.n_instances,)
+    for both, spread in ((bag_p, bag_std), (p, std)):
+        np.testing.assert_allclose(both.sum(axis=1), 1, atol=1e-12)
+        assert np.all((both >= 0) & (both <= 1)) and np.all((spread >= 0) & (spread <= 0.5))
+    np.testing.assert_array_equal(model.predict_proba(bags), bag_p)
+
+
+@each_model
+def test_predict_is_the_argmax(name: str, bags: bw.Bags) -> None:
+    model = make(name).fit(bags, np.array(["no", "yes"])[bags.y])
+    expected = model.classes_[np.argmax(model.predict_proba(bags), axis=1)]
+    np.testing.assert_array_equal(model.predict(bags), expected)
+    each = model.classes_[np.argmax(model.predict_instance_proba(bags), axis=1)]
+    np.testing.assert_array_equal(model.predict_instances(bags), each)
+
+
+@each_model
+def test_top_instances(name: str, bags: bw.Bags) -> None:
+    model = make(name).fit(bags)
+    p = model.predict_instance_proba(bags)[:, 1]
+    for k in (1, 3):
+        rows = model.top_instances(bags, k)
+        assert [len(r) for r in rows] == np.minimum(bags.sizes, k).tolist()
+        for r, start, end in zip(rows, bags.offsets[:-1], bags.offsets[1:], strict=True):
+            assert np.all((r >= start) & (r < end)) and len(set(r.tolist())) == len(r)
+            np.testing.assert_allclose(p[r], np.sort(p[start:end])[::-1][:k])
+
+
+@each_model
+def test_latent(name: str, bags: bw.Bags) -> None:
+    mean, variance = make(name).fit(bags).latent(bags)
+    assert mean.shape == variance.shape == (bags.n_instances,)
+    assert np.all(variance > 0)
+
+
+@each_model
+def test_lists_of_arrays_are_bags(name: str, bags: bw.Bags) -> None:
+    model = make(name).fit(as_list(bags), bags.y)
+    expected = make(name).fit(bags)
+    np.testing.assert_array_equal(model.predict_proba(as_list(bags)), expected.predict_proba(bags))
+
+
+# --- life inside scikit-learn -------------------------------------------------------------------
+
+
+@each_model
+def test_clone(name: str, bags: bw.Bags) -> None:
+    model = make(name, kernel=bw.kernels.RBF(2.0, 1.5)).fit(bags)
+    copy = clone(model)
+    assert copy.get_params() == model.get_params()
+    assert not hasattr(copy, "posterior_")
+    np.testing.assert_array_equal(copy.fit(bags).predict_proba(bags), model.predict_proba(bags))
+
+
+@each_model
+@pytest.mark.parametrize("form", ["Bags", "list"])
+def test_cross_validation(name: str, form: str, bags: bw.Bags) -> None:
+    X = bags if form == "Bags" else as_list(bags)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    scores = cross_val_score(make(name), X, bags.y, cv=folds, scoring="roc_auc")
+    assert scores.shape == (3,) and scores.mean() >= 0.9
+
+
+@each_model
+@pytest.mark.parametrize("form", ["Bags", "list"])
+def test_grid_search(name: str, form: str, bags: bw.Bags) -> None:
+    X = bags if form == "Bags" else as_list(bags)
+    grid = {"n_inducing": [4, 8], "kernel": [bw.kernels.RBF(1.0, 3.0), bw.kernels.Matern()]}
+    search = GridSearchCV(make(name, learn_hyperparameters=False), grid, cv=2).fit(X, bags.y)
+    assert len(search.cv_results_["params"]) == 4
+    assert search.best_estimator_.inducing_points_.shape[0] in (4, 8)
+    assert search.score(X, bags.y) >= 0.8
+
+
+@each_model
+def test_pipeline_with_an_instance_transformer(name: str, bags: bw.Bags) -> None:
+    pipeline = make_pipeline(
+        bw.InstanceTransformer(StandardScaler()), make(name, standardize=False)
+    )
+    pipeline.fit(bags, bags.y)
+    by_hand = bags.with_X(StandardScaler().fit_transform(bags.X))
+    expected = make(name, standardize=False).fit(by_hand).predict_proba(by_hand)
+    np.testing.assert_allclose(pipeline.predict_proba(bags), expected, rtol=1e-12)
+    assert pipeline.score(bags, bags.y) >= 0.9
+
+
+# --- model files --------------------------------------------------------------------------------
+
+
+@each_model
+@pytest.mark.parametrize("kernel", [None, bw.kernels.Matern(2.5) + bw.kernels.Linear(0.1)])
+def test_save_and_load(name: str, kernel: Any, bags: bw.Bags, tmp_path: Path) -> None:
+    model = make(name, kernel=kernel).fit(bags, np.array(["no", "yes"])[bags.y])
+    path = tmp_path / "m.bagwise"
+    model.save(path)
+    back = bw.load(path)
+    assert type(back) is type(model)
+    assert back.kernel_ == model.kernel_
+    for method in ("predict_proba", "predict_instance_proba"):
+        found = getattr(back, method)(bags, return_std=True)
+        for a, b in zip(found, getattr(model, method)(bags, return_std=True), strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(back.predict(bags), model.predict(bags))
+    np.testing.assert_array_equal(back.elbo_history_, model.elbo_history_)
+    assert (back.n_iter_, back.converged_, back.elbo_) == (
+        model.n_iter_,
+        model.converged_,
+        model.elbo_,
+    )
+
+
+@each_model
+def test_a_loaded_model_can_be_refitted(name: str, bags: bw.Bags, tmp_path: Path) -> None:
+    make(name, inducing=bags.X[:7]).fit(bags).save(tmp_path / "m.bagwise")
+    back = bw.load(tmp_path / "m.bagwise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = clone(back).fit(bags)
+    np.testing.assert_allclose(again.predict_proba(bags), back.predict_proba(bags), atol=1e-12)
+
+
+@each_model
+def test_feature_names_survive_saving(name: str, bags: bw.Bags, tmp_path: Path) -> None:
+    named = bags.with_X(bags.X, feature_names=["a", "b", "c"])
+    make(name).fit(named).save(tmp_path / "m.bagwise")
+    back = bw.load(tmp_path / "m.bagwise")
+    assert back.feature_names_in_.tolist() == ["a", "b", "c"]
+    back.predict(named)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        back.predict(bags)
+
+
+@each_model
+def test_saving_needs_a_fitted_model(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="not fitted"):
+        make(name).save(tmp_path / "m.bagwise")
