@@ -150,7 +150,7 @@ def test_the_fixed_point_is_a_maximum(model: str) -> None:
     rng = np.random.default_rng(5)
     chunk = make_chunk(make_targets(SIZES, LABELS), 2, rng)
     sites = SITES[model]
-    _, q = plain_sweeps(sites, chunk, True, 4000)
+    _, q = plain_sweeps(sites, chunk, True, 1500)
     best = elbo(sites, sites.local_step(chunk, q, True), q)
     for _ in range(30):
         change = 1e-2 * rng.normal(size=3)

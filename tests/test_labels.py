@@ -154,7 +154,7 @@ def test_a_known_positive_settles_its_bag(link: str) -> None:
     known = np.array([np.nan, 1.0, np.nan])
     likelihood = BagLikelihood(LINKS[link])
     targets = make_targets([3], [True], known)
-    assert targets.settled is not None and targets.settled.all()
+    assert targets.settled.all()
     gradient = likelihood.gradient(z, targets)
     np.testing.assert_array_equal(gradient[[0, 2]], 0)
     assert gradient[1] > 0
@@ -177,7 +177,7 @@ def test_targets_sum_and_spread() -> None:
     np.testing.assert_array_equal(targets.sum_bags(np.ones((6, 2))), [[2, 2], [1, 1], [3, 3]])
     np.testing.assert_array_equal(targets.spread(np.array([7, 8, 9])), [7, 7, 8, 9, 9, 9])
     np.testing.assert_array_equal(targets.bag_index, [0, 0, 1, 2, 2, 2])
-    assert targets.free is None and targets.settled is None
+    assert targets.free.all() and not targets.settled.any()
     assert targets.sum_bags(np.full(6, 0.1, dtype=np.float32)).dtype == np.float64
 
 

@@ -25,7 +25,13 @@ from bagwise.links import Logistic, Probit
 from bagwise.parameters import check_choice, check_dtype, check_integer, check_number
 from bagwise.posterior import Posterior
 from bagwise.sites import LogisticSites, ProbitSites, Sites
-from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, known_labels
+from bagwise.validation import (
+    bags_to_fit,
+    bags_to_predict,
+    binary_targets,
+    known_labels,
+    record_features,
+)
 
 Array = NDArray[Any]
 
@@ -113,7 +119,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         bags = bags_to_fit(self, X, y)
-        self.classes_, T = binary_targets(bags)
+        classes, T = binary_targets(bags)
         known = known_labels(bags, T)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         shift, scale = self._scaling(bags.X)
@@ -128,6 +134,8 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
             seed=int(rng.integers(2**31)),
         )
         self._store(self._run(problem, Xs), problem, shift, scale)
+        self.classes_ = classes
+        record_features(self, bags)
         return self
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:

@@ -287,7 +287,8 @@ class Sum(Kernel):
             term.check_features(n_features)
 
     def anchored(self, variance: float, lengthscale: float) -> Sum:
-        return Sum(tuple(t.anchored(variance, lengthscale) for t in self.terms))
+        share = variance / len(self.terms)
+        return Sum(tuple(t.anchored(share, lengthscale) for t in self.terms))
 
     def cross(self, X: Array, Z: Array) -> Array:
         return sum((t.cross(X, Z) for t in self.terms[1:]), self.terms[0].cross(X, Z))

@@ -75,7 +75,7 @@ class BagLikelihood:
     """
 
     def __init__(self, link: Link, H: float = np.inf) -> None:
-        if isinstance(H, str) or not H > 1:
+        if not isinstance(H, int | float | np.number) or not H > 1:
             raise ValueError(f"H must be greater than 1 (inf is the exact MIL rule), got {H!r}")
         self.link = link
         self.H = float(H)
@@ -221,6 +221,7 @@ class Curvature:
 def _log_one_minus_exp_minus(y_log: Array) -> Array:
     """log(1 - exp(-y)) as a function of log y, for y from 1e-300 to 1e300 and inf."""
     y = np.exp(np.minimum(y_log, 700.0))
-    tiny = y_log < -35
-    with np.errstate(divide="ignore"):
-        return np.where(tiny, y_log, np.log(-np.expm1(-np.where(tiny, 1.0, y))))
+    tiny, large = y_log < -35, y > 0.7
+    middle = np.where(tiny | large, 0.5, y)
+    near_zero = np.where(tiny, y_log, np.log(-np.expm1(-middle)))
+    return np.where(large, np.log1p(-np.exp(-np.where(large, y, 1.0))), near_zero)

@@ -13,6 +13,7 @@ Array = NDArray[Any]
 
 SQRT_HALF = 0.7071067811865476
 LOG_SQRT_2PI = 0.9189385332046727
+HERMITE_NODES = ((1e-4, 1), (0.3, 5), (1.0, 11), (2.0, 25), (4.0, 70))  # up to that width
 SQRT_2_OVER_PI = 0.7978845608028654
 
 
@@ -155,7 +156,7 @@ class Probit(Link):
 
 def _hermite(sd: float) -> tuple[Array, Array]:
     """Gauss-Hermite nodes and weights, as many as a Gaussian of that width needs."""
-    n = 1 if sd < 1e-4 else 5 if sd < 0.3 else 9 if sd < 1 else 25
+    n = next((n for width, n in HERMITE_NODES if sd < width), 150)
     nodes, weights = np.polynomial.hermite_e.hermegauss(n)
     return nodes, weights / weights.sum()
 

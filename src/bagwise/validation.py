@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
-    """Labelled bags from whatever `fit` was given; records the features on the estimator."""
+    """Labelled bags from whatever `fit` was given."""
     name = type(estimator).__name__
     bags = as_bags(X, estimator_name=name)
     if y is None and bags.y is None:
@@ -26,12 +26,16 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
         )
     if y is not None:
         bags = bags.with_labels(column_or_1d(y, warn=True))
+    return bags
+
+
+def record_features(estimator: Any, bags: Bags) -> None:
+    """Note what a successful fit was given, as scikit-learn does."""
     estimator.n_features_in_ = bags.n_features
     if bags.feature_names is not None:
         estimator.feature_names_in_ = np.array(bags.feature_names, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-    return bags
 
 
 def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:

@@ -127,7 +127,7 @@ def minimise(
         if s @ y > 1e-10 * (y @ y):
             pairs = [*pairs, (s, y)][-memory:]
         gain, x, value, gradient = value - new_value, new_x, new_value, new_gradient
-        if gain <= tol:
+        if gain <= tol and len(pairs) > 1:  # the first step is short, whatever it gains
             break
     return x
 

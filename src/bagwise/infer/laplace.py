@@ -85,10 +85,13 @@ class Laplace:
         while not converged and len(history) <= max_iter:
             gradient = sums.gradient - v
             step = _damped_step(sums.hessian, gradient)
-            # Twice the gain a Newton step promises; the step is still taken, so that the
-            # error left in v is the square of what `tol` says.
+            # Twice the gain a Newton step promises. The last step is taken in full, without
+            # a line search that rounding would mislead: it squares the error left in v.
             converged = float(gradient @ step) <= tol * max(abs(history[-1]), 1.0)
-            v, value = self._line_search(v, c0, step, gradient, history[-1])
+            if converged:
+                v, value = v + step, max(self._log_joint(v + step, c0), history[-1])
+            else:
+                v, value = self._line_search(v, c0, step, gradient, history[-1])
             if converged and (escape := _descent_from_saddle(sums.hessian)) is not None:
                 v, value = self._leave_saddle(v, c0, escape, value)
                 converged = False
