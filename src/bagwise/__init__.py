@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bagwise.bags import Bags
     from bagwise.estimators import VGPMIL, ProbitVGPMIL, load
     from bagwise.io.modelfile import ModelFileError
+    from bagwise.multiclass import OneVsRestMIL
     from bagwise.transformers import InstanceTransformer
 
 __version__ = "0.1.0"
@@ -21,6 +22,7 @@ __all__ = [
     "Bags",
     "InstanceTransformer",
     "ModelFileError",
+    "OneVsRestMIL",
     "ProbitVGPMIL",
     "__version__",
     "datasets",
@@ -34,6 +36,7 @@ _HOME = {
     "Bags": "bagwise.bags",
     "InstanceTransformer": "bagwise.transformers",
     "ModelFileError": "bagwise.io.modelfile",
+    "OneVsRestMIL": "bagwise.multiclass",
     "ProbitVGPMIL": "bagwise.estimators",
     "VGPMIL": "bagwise.estimators",
     "load": "bagwise.estimators",

@@ -15,8 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from bagwise import metrics
 from bagwise.bags import Bags
+from bagwise.base import GaussianProcessMIL
 from bagwise.datasets import load_musk1, make_digit_bags
-from bagwise.estimators import VGPMIL, GaussianProcessMIL, ProbitVGPMIL
+from bagwise.estimators import VGPMIL, ProbitVGPMIL
 from bagwise.plots import plot_image_bags, require_matplotlib
 
 MODELS: tuple[type[GaussianProcessMIL], ...] = (VGPMIL, ProbitVGPMIL)

@@ -6,6 +6,8 @@ secant psi; its mixing variable is Polya-Gamma. `theta` is the expected precisio
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,6 +41,93 @@ class HyperbolicSecant:
 
     def theta(self, xi: Array) -> Array:
         """tanh(xi / 2) / (2 xi), 1/4 at zero; Jaakkola's lambda [V17, Eq. 10] is half of it."""
-        small = xi < 1e-3
+        small = np.abs(xi) < 1e-3
         safe = np.where(small, 1, xi)
         return np.where(small, 0.25 - xi**2 / 48, np.tanh(safe / 2) / (2 * safe))
+
+
+@dataclass(frozen=True)
+class Gamma:
+    """psi(x) = (beta + x^2 / 2)^-alpha: a Gamma(alpha, beta) mixing variable [C24, Eq. 38].
+
+    Its normaliser over x exists for alpha > 1/2 and is left out: it does not change q.
+
+    >>> Gamma(1.0, 4.0).theta(np.array([0.0, 2.0]))
+    array([0.25      , 0.16666667])
+    """
+
+    alpha: float = 1.0
+    beta: float = 4.0
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float | np.number) and 0 < value < np.inf):
+                raise ValueError(f"{name} must be a positive finite number, got {value!r}")
+        if self.alpha <= 0.5:
+            warnings.warn(
+                f"psi with alpha = {self.alpha:g} <= 1/2 is not a proper density; the updates are "
+                "still defined, but the model is not: use alpha > 1/2",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def log_psi(self, xi: Array) -> Array:
+        """-alpha log(beta + xi^2 / 2)."""
+        return -self.alpha * np.log(self.beta + 0.5 * xi**2)
+
+    def theta(self, xi: Array) -> Array:
+        """alpha / (beta + xi^2 / 2) [C24, Section 5]."""
+        return self.alpha / (self.beta + 0.5 * xi**2)
+
+
+@dataclass(frozen=True)
+class FunctionDensity:
+    """A scale mixture given by log psi and its derivative, as functions of arrays xi >= 0.
+
+    >>> psi = FunctionDensity(lambda x: -np.log(4 + x**2 / 2), lambda x: -x / (4 + x**2 / 2))
+    >>> psi.theta(np.array([0.0, 2.0])).round(4)
+    array([0.25  , 0.1667])
+    """
+
+    function: Callable[[Array], Array]
+    derivative: Callable[[Array], Array]
+
+    def log_psi(self, xi: Array) -> Array:
+        """log psi(xi) as given."""
+        return np.asarray(self.function(xi), dtype=np.float64)
+
+    def theta(self, xi: Array) -> Array:
+        """-(log psi)'(xi) / xi; near zero the limit is taken at 1e-3."""
+        safe = np.maximum(xi, 1e-3)
+        return -np.asarray(self.derivative(safe), dtype=np.float64) / safe
+
+
+def check_density(psi: Any) -> Density:
+    """A usable density: a density object or a pair (log_psi, its derivative).
+
+    Rejects NaN and negative precisions; warns where theta grows, since then psi is not a
+    mixture of Gaussians and the bound does not hold.
+    """
+    density = FunctionDensity(*psi) if isinstance(psi, tuple) and len(psi) == 2 else psi
+    if not (hasattr(density, "log_psi") and hasattr(density, "theta")):
+        raise TypeError(
+            "psi must be a density with log_psi and theta, such as bagwise.densities.Gamma(1, 4), "
+            f"or a pair (log_psi, derivative) of functions, got {psi!r}"
+        )
+    grid = np.concatenate([[0.0], np.geomspace(1e-2, 1e2, 200)])
+    theta, log_psi = density.theta(grid), density.log_psi(grid)
+    if not (np.all(np.isfinite(theta)) and np.all(np.isfinite(log_psi)) and np.all(theta > 0)):
+        raise ValueError(
+            "psi must give finite log_psi and positive finite theta = -(log psi)'(x)/x for x in "
+            f"[0, 100]; {type(density).__name__} gives NaN, infinity or theta <= 0: psi has to "
+            "fall as |x| grows"
+        )
+    if np.any(np.diff(theta) > 1e-9 * theta[0]):
+        warnings.warn(
+            "psi is not a Gaussian scale mixture: theta(x) = -(log psi)'(x)/x is not decreasing, "
+            "so the updates need not raise the bound",
+            UserWarning,
+            stacklevel=3,
+        )
+    return density

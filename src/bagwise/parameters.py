@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
@@ -43,6 +44,17 @@ def check_dtype(value: Any) -> np.dtype[Any] | None:
     if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype must be None, 'float32' or 'float64', got {value!r}")
     return dtype
+
+
+def check_rows(name: str, values: Any, n_rows: int) -> NDArray[np.float64]:
+    """One finite number for each row of the data."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != (n_rows,) or not np.all(np.isfinite(array)):
+        raise ValueError(
+            f"{name} must hold one finite number for each of the {n_rows} instances, in the row "
+            f"order of bags.X, got shape {array.shape}"
+        )
+    return array
 
 
 def _rule(above: float, at_least: float) -> str:

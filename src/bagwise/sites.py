@@ -109,6 +109,13 @@ class Sites(ABC):
     """A model of bag labels given f, seen by the variational loop."""
 
     constant_precision: bool  # Lambda does not depend on q
+    stateful = False  # local values depend on earlier sweeps, not on q alone
+    normalised = True  # the bound is one on the evidence, so it may choose the mean
+    warm_start: Sites | None = None  # sites whose optimal q is a better start than N(0, I)
+
+    def start(self, chunk: Chunk, q: Q) -> Stats:
+        """Statistics from which the first q is solved."""
+        return self.local_step(chunk, q, True)
 
     @abstractmethod
     def local_step(self, chunk: Chunk, q: Q, with_precision: bool) -> Stats:
@@ -127,6 +134,11 @@ class LogisticSites(Sites):
     density: Density = field(default_factory=HyperbolicSecant)
     constant_precision = False
 
+    @property
+    def normalised(self) -> bool:  # type: ignore[override]
+        """Other densities lack their normaliser: their bound falls without end in the mean."""
+        return isinstance(self.density, HyperbolicSecant)
+
     def local_step(self, chunk: Chunk, q: Q, with_precision: bool) -> Stats:
         mu = latent_mean(chunk, q)
         xi = np.sqrt(second_moment(chunk, q, mu))  # [V17, below Eq. 12]
@@ -137,7 +149,7 @@ class LogisticSites(Sites):
             + np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi))
         )
         precision = diagonal_precision(chunk.A, self.density.theta(xi))  # [C24, Eq. 27-28]
-        return Stats(_project(chunk.A, eta), float(eta.sum()), bound, precision)
+        return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,7 @@ class ProbitSites(Sites):
         if not self.integrate_residual:
             bound -= 0.5 * float(np.sum(chunk.kt, dtype=np.float64))
         precision = diagonal_precision(chunk.A, 1 / s**2) if with_precision else None
-        return Stats(_project(chunk.A, eta), float(eta.sum()), bound, precision)
+        return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
 
     def global_bound(self, q: Q, precision: Precision) -> float:
         """-1/2 tr(Lambda A S A')."""
@@ -202,5 +214,6 @@ def diagonal_precision(A: Array, lam: Array) -> Precision:
     )
 
 
-def _project(A: Array, eta: Array) -> Array:
+def project(A: Array, eta: Array) -> Array:
+    """A' eta in float64."""
     return np.asarray(eta.astype(A.dtype, copy=False) @ A, dtype=np.float64)

@@ -66,11 +66,13 @@ class CoordinateAscent:
         self.sites = sites
         self.sweeper = sweeper
         self.learn_mean = learn_mean
-        self._anderson = Anderson() if accelerate else None
+        # Extrapolation needs a map of q alone.
+        self._anderson = Anderson() if accelerate and not sites.stateful else None
 
     def run(self, q: Q, *, max_iter: int, tol: float, verbose: int = 0) -> tuple[Q, Trace]:
         """Sweep until the ELBO stands still."""
-        start = self._evaluate(q, None, None)
+        stats = self.sweeper.total(lambda c: self.sites.start(c, q))
+        start = _State(q, None, stats, self._elbo(q, stats))
         state, trace = converge(
             self._sweep, start, lambda s: s.elbo, max_iter=max_iter, tol=tol, verbose=verbose
         )
@@ -111,5 +113,7 @@ class CoordinateAscent:
         stats = self.sweeper.total(lambda c: self.sites.local_step(c, q, not keep))
         if keep and last is not None:
             stats = Stats(stats.AtEta, stats.oneEta, stats.bound, last.precision)
-        elbo = stats.bound + self.sites.global_bound(q, stats.require_precision()) - q.kl()
-        return _State(q, source, stats, elbo)
+        return _State(q, source, stats, self._elbo(q, stats))
+
+    def _elbo(self, q: Q, stats: Stats) -> float:
+        return stats.bound + self.sites.global_bound(q, stats.require_precision()) - q.kl()

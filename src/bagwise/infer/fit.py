@@ -61,7 +61,8 @@ def fit_q(
     learn_mean = mean is None
     start = Hyperparameters(kernel, START_MEAN if mean is None else mean)
     prior = Hyperparameters(anchor, start.c0)
-    needs_evidence = learn_kernel or (learn_mean and inference == "laplace")
+    from_bound = inference == "vi" and problem.sites.normalised
+    needs_evidence = learn_kernel or (learn_mean and not from_bound)
     objective = EvidenceObjective(
         problem.data.subsample(LEARNING_ROWS, np.random.default_rng(problem.seed)),
         problem.likelihood,
@@ -80,8 +81,9 @@ def fit_q(
         )
         return Result(mode.as_q(h.c0), h.kernel, mode.evidence_trace())
     # A mean learned from the evidence stays: the mean-field bound would push it far down.
-    ascent = CoordinateAscent(problem.sites, sweeper, learn_mean=learn_mean and not needs_evidence)
-    q, trace = ascent.run(
-        standard_q(len(problem.Z), h.c0), max_iter=max_iter, tol=tol, verbose=verbose
-    )
+    learn_mean = learn_mean and not needs_evidence
+    q = standard_q(len(problem.Z), h.c0)
+    for sites in filter(None, (problem.sites.warm_start, problem.sites)):
+        ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
+        q, trace = ascent.run(q, max_iter=max_iter, tol=tol, verbose=verbose)
     return Result(q, h.kernel, trace)

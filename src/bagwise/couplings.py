@@ -1,0 +1,762 @@
+"""Neighbours coupled through a graph: Sigma = (I + lam R)^-1 and truncated moments by EP [M24].
+
+The latent values of a bag are m ~ N(Sigma mu, Sigma) ("vfe") or, with the residual variances
+Kt = diag(kt) of the sparse GP integrated out ("fitc"), m ~ N(Sigma mu, Sigma + Sigma Kt Sigma);
+Q = I + lam R is sparse, and a bag is negative if all its m are. All functions take consecutive
+whole bags at once: the graph has no edges across bags, so Q is block-diagonal.
+
+Matrices are factorised as block-tridiagonal ones after a reverse Cuthill-McKee ordering. "fitc"
+needs V = (T + Q (Q + Kt)^-1 Q)^-1, the upper left block of the inverse of the sparse
+quasi-definite [[T, Q], [Q, -(Q + Kt)]], whose blocks interleave in the same ordering.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, special
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from bagwise.graphs import laplacian
+from bagwise.labels import BagLikelihood, Targets
+from bagwise.linalg import cholesky, inverse_lower, logdet_from_cholesky
+from bagwise.links import Probit
+
+Array = NDArray[Any]
+Signs = NDArray[np.int8]  # (n,) -1: m < 0, +1: m > 0, 0: unconstrained
+
+MIN_BLOCK = 32  # smaller blocks cost more in calls than they save in arithmetic
+DENSE_SIZE = 64  # bags up to that size are one block
+DENSE_PREDICTION = 300  # predictive covariances up to that size are kept dense
+TINY = 1e-280  # probabilities of a positive bag below it are computed in logarithms
+SMALL_SITES = 1e-4  # below it log|P + T| - log|P| is expanded: it would cancel
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """A reverse Cuthill-McKee ordering cut into blocks at least as wide as its bandwidth."""
+
+    position: NDArray[np.int64]  # (n,) place of each row among the n_blocks * width places
+    n_blocks: int
+    width: int
+
+    def scatter(self, x: Array, fill: float = 0.0) -> Array:
+        """(n, ...) -> (n_blocks, width, ...), padded."""
+        out = np.full((self.n_blocks * self.width, *x.shape[1:]), fill)
+        out[self.position] = x
+        return out.reshape(self.n_blocks, self.width, *x.shape[1:])
+
+    def gather(self, blocks: Array) -> Array:
+        """Inverse of `scatter`."""
+        return blocks.reshape(self.n_blocks * self.width, *blocks.shape[2:])[self.position]
+
+
+def order_blocks(Q: sparse.csr_array) -> Ordering:
+    """Find an ordering in which Q is block-tridiagonal."""
+    n = Q.shape[0]
+    order = reverse_cuthill_mckee(sparse.csr_matrix(Q), symmetric_mode=True).astype(np.int64)
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.arange(n)
+    coo = Q.tocoo()
+    bandwidth = int(np.max(np.abs(place[coo.row] - place[coo.col]), initial=0))
+    width = n if n <= DENSE_SIZE else min(max(bandwidth, MIN_BLOCK), n)
+    return Ordering(place, -(-n // width), width)
+
+
+@dataclass(frozen=True)
+class Tridiagonal:
+    """Q cut into dense diagonal blocks D_k and sparse blocks E_k below them."""
+
+    ordering: Ordering
+    D: Array  # (K, b, b)
+    E: list[sparse.csr_array]  # K - 1 of (b, b)
+
+    @classmethod
+    def cut(cls, Q: sparse.csr_array) -> Tridiagonal:
+        """Cut a symmetric sparse matrix; the padding is an identity."""
+        o = order_blocks(Q)
+        coo = Q.tocoo()
+        row, col = o.position[coo.row], o.position[coo.col]
+        K, b = o.n_blocks, o.width
+        D = np.zeros((K, b, b))
+        D.reshape(K * b, b)[np.arange(K * b), np.arange(K * b) % b] = 1.0
+        inside = row // b == col // b
+        D[row[inside] // b, row[inside] % b, col[inside] % b] = coo.data[inside]
+        below = row // b == col // b + 1
+        stacked = sparse.csr_array(
+            (coo.data[below], (row[below], col[below] % b)), shape=(K * b, b)
+        )
+        return cls(o, D, [stacked[k * b : (k + 1) * b] for k in range(1, K)])
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factorised precision P + T of a Gaussian: marginal variances, pivots and solutions."""
+
+    variance: Array  # (n,) diagonal of V = (P + T)^-1
+    log_pivots: Array  # (n,) whose sum over a bag is log|P + T| up to a constant of P
+    solve: Callable[[Array], Array]  # V x for (n,) or (n, k)
+    cross: Array | None = None  # (n,) diagonals of the other blocks of the quasi-definite inverse
+    lower: Array | None = None
+
+
+def factorise(system: Tridiagonal, tau: Array, kt: Array | None = None) -> Factor:
+    """Factor of Q + T, or with `kt` of T + Q (Q + Kt)^-1 Q, T = diag(tau)."""
+    o = system.ordering
+    E = system.E if kt is None else [_couple_both(e) for e in system.E]
+    tau_blocks = o.scatter(tau)
+    kt_blocks = None if kt is None else o.scatter(kt)
+    S_inv: list[Array] = []
+    log_pivots: list[Array] = []
+    for k in range(o.n_blocks):
+        S = _diagonal_block(system.D[k], tau_blocks[k], None if kt_blocks is None else kt_blocks[k])
+        if k:
+            S -= E[k - 1] @ (E[k - 1] @ S_inv[-1]).T
+        inverse, pivots = _invert_definite(S) if kt is None else _invert_quasi_definite(S)
+        S_inv.append(inverse)
+        log_pivots.append(pivots)
+    diagonals = _selected_inverse(S_inv, E, o.width, with_cross=kt is not None)
+    extras = (o.gather(d) for d in diagonals[1:])
+    return Factor(
+        o.gather(diagonals[0]),
+        o.gather(np.array(log_pivots)),
+        lambda x: _solve_blocks(S_inv, E, o, x),
+        *extras,
+    )
+
+
+def _couple_both(E: sparse.csr_array) -> sparse.csr_array:
+    """Off-diagonal block [[0, E], [E, -E]] of the quasi-definite matrix."""
+    return sparse.csr_array(sparse.block_array([[None, E], [E, -E]]))
+
+
+def _diagonal_block(Q: Array, tau: Array, kt: Array | None) -> Array:
+    b = len(Q)
+    d = np.arange(b)
+    if kt is None:
+        S = Q.copy()
+    else:
+        S = np.empty((2 * b, 2 * b))
+        S[:b, :b], S[:b, b:], S[b:, :b], S[b:, b:] = 0.0, Q, Q, -Q
+        S[b + d, b + d] -= kt
+    S[d, d] += tau
+    return S
+
+
+def _invert_definite(S: Array) -> tuple[Array, Array]:
+    """S^-1 and the logs of the pivots of a positive definite S."""
+    L = cholesky(S, name="a block of Q + diag(tau)")
+    return np.linalg.inv(S), 2 * np.log(np.diagonal(L))
+
+
+def _invert_quasi_definite(S: Array) -> tuple[Array, Array]:
+    """S^-1 and the logs of the pivots of [[X, Y], [Y', -Z]] by eliminating the lower half."""
+    b = len(S) // 2
+    Y = S[:b, b:]
+    Z_inv, log_z = _invert_definite(-S[b:, b:])
+    YZ = Y @ Z_inv
+    X_inv, log_x = _invert_definite(S[:b, :b] + YZ @ Y.T)
+    out = np.empty_like(S)
+    out[:b, :b] = X_inv
+    out[:b, b:] = X_inv @ YZ
+    out[b:, :b] = out[:b, b:].T
+    out[b:, b:] = YZ.T @ out[:b, b:] - Z_inv
+    return out, log_x + log_z
+
+
+def _selected_inverse(
+    S_inv: list[Array], E: list[sparse.csr_array], width: int, with_cross: bool
+) -> list[Array]:
+    """Diagonals of the inverse: V_kk = S_k^-1 + S_k^-1 E_k' V_(k+1)(k+1) E_k S_k^-1."""
+    d = np.arange(width)
+    places = [(d, d), (d, width + d), (width + d, width + d)][: 3 if with_cross else 1]
+    V = S_inv[-1]
+    found = [[V[p] for p in places]]
+    for k in range(len(E) - 1, -1, -1):
+        Et = E[k].T.tocsr()
+        V = S_inv[k] + S_inv[k] @ (Et @ (Et @ V).T) @ S_inv[k]
+        found.append([V[p] for p in places])
+    return [np.array(rows[::-1]) for rows in zip(*found, strict=True)]
+
+
+def _solve_blocks(S_inv: list[Array], E: list[sparse.csr_array], o: Ordering, x: Array) -> Array:
+    """V x by forward elimination and back substitution."""
+    size = len(S_inv[0])
+    b = o.scatter(np.asarray(x, dtype=np.float64))
+    partial: list[Array] = []
+    for k in range(o.n_blocks):
+        rhs = np.zeros((size, *b.shape[2:]))
+        rhs[: o.width] = b[k]
+        partial.append(S_inv[k] @ (rhs if k == 0 else rhs - E[k - 1] @ partial[-1]))
+    for k in range(o.n_blocks - 2, -1, -1):
+        partial[k] -= S_inv[k] @ (E[k].T @ partial[k + 1])
+    return o.gather(np.array([p[: o.width] for p in partial]))
+
+
+class Prior(ABC):
+    """A Gaussian over m before its signs are known, seen through its precision P."""
+
+    @abstractmethod
+    def factor(self, tau: Array) -> Factor:
+        """Factor of P + diag(tau)."""
+
+    @cached_property
+    def start(self) -> Factor:
+        """Factor of P itself."""
+        return self.factor(np.zeros(self.size))
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of instances."""
+
+    @property
+    def variance(self) -> Array:
+        """(n,) prior variances of m."""
+        return self.start.variance
+
+
+class Coupling:
+    """Sigma = Q^-1, Q = I + lam R, of consecutive whole bags with neighbour graph W [M24, Eq. 12].
+
+    >>> pair = Coupling(sparse.csr_array([[0.0, 1.0], [1.0, 0.0]]), lam=1.0)
+    >>> pair.diag()
+    array([0.66666667, 0.66666667])
+    >>> pair.solve(np.array([3.0, 0.0]))
+    array([2., 1.])
+    """
+
+    def __init__(self, W: sparse.csr_array, lam: float) -> None:
+        if not 0 <= lam < np.inf:
+            raise ValueError(f"the coupling must be a finite number >= 0; got {lam!r}")
+        self.lam = float(lam)
+        self.R = laplacian(W)
+        self.size = W.shape[0]
+        self.diagonal = self.lam == 0 or W.nnz == 0
+        self.Q = sparse.csr_array(sparse.eye_array(self.size) + self.lam * self.R)
+
+    @cached_property
+    def system(self) -> Tridiagonal:
+        """Q in blocks."""
+        return Tridiagonal.cut(self.Q)
+
+    def factor(self, tau: Array) -> Factor:
+        """Factor of Q + diag(tau)."""
+        if self.diagonal:
+            return _diagonal_factor(1 + np.asarray(tau, dtype=np.float64))
+        return factorise(self.system, np.asarray(tau, dtype=np.float64))
+
+    @cached_property
+    def _own(self) -> Factor:
+        return self.factor(np.zeros(self.size))
+
+    def solve(self, B: Array) -> Array:
+        """Sigma B."""
+        return self._own.solve(B)
+
+    def diag(self) -> Array:
+        """Diagonal of Sigma."""
+        return self._own.variance
+
+    def logdet_Q(self) -> float:
+        """log|Q|."""
+        return float(np.sum(self._own.log_pivots))
+
+    def prior(self, kt: Array | None = None) -> CoupledPrior:
+        """m ~ N(Sigma mu, Sigma), or with residual variances Sigma + Sigma Kt Sigma."""
+        return CoupledPrior(self, None if kt is None else np.asarray(kt, dtype=np.float64))
+
+
+def _diagonal_factor(precision: Array) -> Factor:
+    def solve(x: Array) -> Array:
+        return np.asarray(x / precision.reshape(-1, *[1] * (np.ndim(x) - 1)), dtype=np.float64)
+
+    return Factor(1 / precision, np.log(precision), solve)
+
+
+class CoupledPrior(Prior):
+    """m ~ N(Sigma mu, Sigma) without `kt` ("vfe"), N(Sigma mu, Sigma + Sigma Kt Sigma) with it."""
+
+    def __init__(self, coupling: Coupling, kt: Array | None) -> None:
+        self.coupling = coupling
+        self.kt = kt
+
+    @property
+    def size(self) -> int:
+        return self.coupling.size
+
+    @property
+    def independent(self) -> bool:
+        """Whether m_1, ..., m_n are independent: lam = 0 or no edges."""
+        return self.coupling.diagonal
+
+    def factor(self, tau: Array) -> Factor:
+        if self.kt is None:
+            return self.coupling.factor(tau)
+        if self.independent:
+            return _diagonal_factor(1 / (1 + self.kt) + tau)
+        return factorise(self.coupling.system, tau, self.kt)
+
+    @cached_property
+    def start(self) -> Factor:
+        """Factor of P; it solves through Q's own factor, to keep the larger one out of memory."""
+        if self.kt is None:
+            return self.coupling._own
+        full = self.factor(np.zeros(self.size))
+        return Factor(full.variance, full.log_pivots, self.covariance_times, full.cross, full.lower)
+
+    @cached_property
+    def weights(self) -> Factor:
+        """Factor whose inverse is the site precision Lambda: Q ("vfe") or Q + Kt ("fitc")."""
+        return self.coupling._own if self.kt is None else self.coupling.factor(self.kt)
+
+    def mean(self, mu: Array) -> Array:
+        """Sigma mu [M24, Eq. 18]."""
+        return self.coupling.solve(mu)
+
+    def weigh(self, A: Array) -> Array:
+        """Lambda A: Sigma A [M24, Eq. 16] or (Q + Kt)^-1 A."""
+        return self.weights.solve(A)
+
+    def eta(self, Em: Array) -> Array:
+        """Linear term of the sites: E[m] [M24, Eq. 17] or Lambda Q E[m]."""
+        return Em if self.kt is None else self.weights.solve(self.coupling.Q @ Em)
+
+    def covariance_times(self, x: Array) -> Array:
+        """C x for (n,) or (n, k)."""
+        u = self.coupling.solve(x)
+        if self.kt is None:
+            return u
+        kt = self.kt.reshape(-1, *[1] * (np.ndim(x) - 1))
+        return u + self.coupling.solve(kt * u)
+
+
+class DensePrior(Prior):
+    """A Gaussian with covariance C (n, n)."""
+
+    def __init__(self, C: Array) -> None:
+        self.C = C
+
+    @property
+    def size(self) -> int:
+        return len(self.C)
+
+    def factor(self, tau: Array) -> Factor:
+        root = np.sqrt(tau)
+        L = cholesky(np.eye(self.size) + root[:, None] * self.C * root, name="I + T C")
+        half = inverse_lower(L) @ (root[:, None] * self.C)
+        V = self.C - half.T @ half
+        return Factor(np.diagonal(V).copy(), 2 * np.log(np.diagonal(L)), lambda x: V @ x)
+
+
+class LowRankPrior(Prior):
+    """The covariance C of a coupled prior plus Sigma G G' Sigma: q(v)'s uncertainty, G = A S^1/2.
+
+    Its precision is P - W W' with W = Q Lambda G K^-1/2, K = I + G' Lambda G.
+    """
+
+    def __init__(self, base: CoupledPrior, G: Array) -> None:
+        self.base = base
+        LG = base.weigh(G)
+        L = cholesky(np.eye(G.shape[1]) + G.T @ LG, name="I + G' Lambda G")
+        self.W = base.coupling.Q @ (LG @ inverse_lower(L).T)
+
+    @property
+    def size(self) -> int:
+        return self.base.size
+
+    def factor(self, tau: Array) -> Factor:
+        inner = self.base.factor(tau)
+        X = inner.solve(self.W)  # (n, r)
+        L = cholesky(np.eye(X.shape[1]) - self.W.T @ X, name="I - W' V W")
+        Y = X @ inverse_lower(L).T
+        variance = inner.variance + np.einsum("nr,nr->n", Y, Y)
+        log_pivots = inner.log_pivots + logdet_from_cholesky(L) / self.size
+        return Factor(variance, log_pivots, lambda x: inner.solve(x) + Y @ (Y.T @ x))
+
+
+def predictive_prior(coupling: Coupling, kt: Array, G: Array) -> Prior:
+    """One bag's m ~ N(Sigma mu, Sigma + Sigma (Kt + G G') Sigma), Cov(A v) = G G' [M24, Eq. 24]."""
+    base = coupling.prior(kt)
+    if coupling.size > DENSE_PREDICTION:
+        return LowRankPrior(base, G)
+    U = coupling.solve(G)
+    return DensePrior(base.covariance_times(np.eye(coupling.size)) + U @ U.T)
+
+
+def predictive_variance(coupling: Coupling, kt: Array, G: Array) -> Array:
+    """Diagonal of Sigma + Sigma (Kt + G G') Sigma: what instance probabilities need."""
+    U = coupling.solve(G)
+    return coupling.prior(kt).variance + np.einsum("nr,nr->n", U, U)
+
+
+@dataclass(frozen=True)
+class EPSites:
+    """EP's Gaussian sites exp(nu m - tau m^2 / 2), and the factor they belong to."""
+
+    tau: Array  # (n,)
+    nu: Array  # (n,)
+    factor: Factor | None = field(default=None, repr=False)
+
+    def light(self) -> EPSites:
+        """The same sites without the factor: small, and picklable."""
+        return EPSites(self.tau, self.nu)
+
+    def require_factor(self) -> Factor:
+        """The factor, which sites that EP has just found always carry."""
+        if self.factor is None:
+            raise RuntimeError("these sites have lost their factor; run EP from them again")
+        return self.factor
+
+
+@dataclass(frozen=True)
+class Orthant:
+    """What EP says about m given its signs."""
+
+    shift: Array  # (n,) E[m | signs] - E[m], accurate even where it is tiny
+    variance: Array  # (n,) Var[m | signs]
+    log_prob: Array  # (B,) log P(signs of the bag)
+    sites: EPSites
+    n_iter: int
+    converged: bool
+
+
+def orthant_ep(
+    prior: Prior,
+    mean: Array,
+    signs: Signs,
+    starts: NDArray[np.int64],
+    sites: EPSites | None = None,
+    *,
+    given: EPSites | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+) -> Orthant:
+    """Moments of m ~ N(mean, P^-1) with given signs, by expectation propagation.
+
+    Parallel updates, damped when they overshoot. As long as the precisions tau stay within `tol`
+    their factor is kept and only the means move, so that a warm start costs a few solves. With
+    `given` sites P includes their precisions (and `mean` their effect). The log-probability is
+    stationary in the sites: its error is of second order in `tol`.
+    """
+    base = prior.start if given is None or given.factor is None else given.factor
+    base_tau = np.zeros(len(mean)) if given is None else given.tau
+    tau, nu, factor = _initial(prior, base, base_tau, sites, signs)
+    step, last = 1.0, np.inf
+    for n_iter in range(1, max_iter + 1):
+        shift = factor.solve(nu - tau * mean)
+        new = _tilt(factor.variance, mean + shift, tau, nu, signs, starts)
+        converged = max(new.error_tau, new.error_mean) < tol
+        if converged or n_iter == max_iter:
+            break
+        step = _damping(step, max(new.error_tau, new.error_mean), last)
+        last = max(new.error_tau, new.error_mean)
+        if new.error_tau < tol:
+            nu = nu + step * new.mean_step
+            continue
+        tau = tau + step * (new.tau - tau)
+        nu = nu + step * (new.nu - nu)
+        factor = prior.factor(base_tau + tau)
+    sites = EPSites(tau, nu, factor)
+    log_prob = _log_normaliser(mean, shift, sites, new, base, starts)
+    return Orthant(shift, factor.variance, log_prob, sites, n_iter, bool(converged))
+
+
+def _initial(
+    prior: Prior, base: Factor, base_tau: Array, sites: EPSites | None, signs: Signs
+) -> tuple[Array, Array, Factor]:
+    if sites is None:
+        return np.zeros(len(signs)), np.zeros(len(signs)), base
+    factor = sites.factor or prior.factor(base_tau + sites.tau)
+    return sites.tau, sites.nu, factor
+
+
+def _damping(step: float, error: float, last: float) -> float:
+    """Halve the step when the error has grown, recover slowly otherwise."""
+    return max(0.5 * step, 0.05) if error > last else min(1.1 * step, 1.0)
+
+
+@dataclass(frozen=True)
+class _Tilted:
+    """Cavities, the sites that match the tilted moments, and how far the present ones are."""
+
+    removed: Array  # (n,) mean - cavity mean
+    cavity_variance: Array
+    log_mass: Array  # (n,) log P(sign) under the cavity
+    tau: Array
+    nu: Array
+    mean_step: Array  # change of nu that matches the means at the present tau
+    error_tau: float
+    error_mean: float
+
+
+def _tilt(
+    variance: Array, mean: Array, tau: Array, nu: Array, signs: Signs, starts: NDArray[np.int64]
+) -> _Tilted:
+    precision = 1 / variance - tau
+    usable = precision > 1e-12 / variance  # rounding may leave no cavity: skip that update
+    cavity_variance = 1 / np.where(usable, precision, 1 / variance)
+    removed = cavity_variance * (nu - tau * mean)  # what the site itself adds to the mean
+    cavity_mean = mean - removed
+    sd = np.sqrt(cavity_variance)
+    z = -signs * cavity_mean / sd
+    r, lost, kept = _truncation(z)
+    active = usable & (signs != 0)
+    new_tau = np.where(active, lost / (kept * cavity_variance), tau)
+    new_nu = np.where(active, new_tau * cavity_mean + signs * r / (sd * kept), nu)
+    gap = np.where(active, signs * sd * r - removed, 0.0)  # tilted mean - mean
+    truncated = np.where(active, sd * r, 0.0) / np.sqrt(variance)
+    return _Tilted(
+        removed,
+        cavity_variance,
+        np.where(signs != 0, special.log_ndtr(-z), 0.0),
+        new_tau,
+        new_nu,
+        gap / variance,
+        float(np.max(np.abs(new_tau - tau) * variance, initial=0.0)),
+        _relative_error(np.abs(gap) / np.sqrt(variance), truncated, starts),
+    )
+
+
+def _relative_error(gap: Array, truncated: Array, starts: NDArray[np.int64]) -> float:
+    """Largest error of a mean, relative to the effect of truncation where a bag's is small.
+
+    Positive bags divide that effect by 1 - P0, which is as small.
+    """
+    scale = np.clip(np.maximum.reduceat(truncated, starts), 1e-300, 1.0)
+    return float(np.max(np.maximum.reduceat(gap, starts) / scale))
+
+
+def _truncation(z: Array) -> tuple[Array, Array, Array]:
+    """Hazard r = phi(z)/Phi(-z), and the shares r (r - z) of the variance lost and 1 - that kept.
+
+    The share kept is 1/z^2 - 6/z^4 + 50/z^6 - ... for large z, where the difference cancels.
+    """
+    link = Probit()
+    far = z > 50
+    near = np.where(far, 0.0, z)
+    lost = link.hazard(near) * link.kappa(near)
+    x = 1 / np.where(far, z, 1.0) ** 2
+    kept = np.where(far, x * (1 - x * (6 - x * (50 - 518 * x))), 1 - lost)
+    return link.hazard(z), np.where(far, 1 - kept, lost), kept
+
+
+def _log_normaliser(
+    mean: Array,
+    shift: Array,
+    sites: EPSites,
+    new: _Tilted,
+    base: Factor,
+    starts: NDArray[np.int64],
+) -> Array:
+    """log Z of EP for each bag, arranged so that small sites leave no cancelling terms.
+
+    log Z = sum_n [log P_n + (nu - tau m)(mean - cavity mean)/2 + log(1 + tau cavity variance)/2]
+    - (log|P + T| - log|P|)/2, with m the posterior mean.
+    """
+    tau, factor = sites.tau, sites.require_factor()
+    linear = (sites.nu - tau * (mean + shift)) * (new.removed - shift)
+    exact = np.log1p(tau * new.cavity_variance) - (factor.log_pivots - base.log_pivots)
+    # Second order in tau: -sum_(i != j) tau_i tau_j C_ij^2 / 2, through v = C - C T C.
+    v = factor.variance
+    expanded = tau * (v + tau * v**2 - base.variance)
+    small = np.add.reduceat(tau * v, starts) < SMALL_SITES
+    determinant = np.where(small, *(np.add.reduceat(x, starts) for x in (expanded, exact)))
+    return np.add.reduceat(new.log_mass + 0.5 * linear, starts) + 0.5 * determinant
+
+
+@dataclass(frozen=True)
+class BagMoments:
+    """E[m_b | T_b], log P(T_b), and what a warm start and the gradient in lam need."""
+
+    Em: Array  # (n,)
+    log_prob: Array  # (B,)
+    known: Orthant | None = None  # signs of known negatives in otherwise open positive bags
+    signs: Orthant | None = None  # all other signs, given those
+    slope: Array | None = None  # (B,) d log P(T_b) / d log P(signs): 1, or -P0 / (1 - P0)
+
+    def light(self) -> BagMoments:
+        """The same moments without factors: small, and as good a warm start."""
+        known, signs = (o and replace(o, sites=o.sites.light()) for o in (self.known, self.signs))
+        return replace(self, known=known, signs=signs)
+
+
+def orthant_diagonal(mean: Array, variance: Array, targets: Targets) -> BagMoments:
+    """Moments if m_1, ..., m_n were independent with these variances [M24, Eq. 19-20].
+
+    Exact for lam = 0; the published approximation (`moments="diagonal"`) otherwise.
+    """
+    sd = np.sqrt(variance)
+    likelihood = BagLikelihood(Probit())
+    z = mean / sd
+    Em = mean + sd * likelihood.gradient(z, targets)
+    return BagMoments(Em, likelihood.log_prob(z, targets))
+
+
+def bag_moments(
+    prior: CoupledPrior,
+    mu: Array,
+    targets: Targets,
+    warm: BagMoments | None = None,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+) -> BagMoments:
+    """E[m_b | T_b, known labels] and log P(T_b, known labels) by EP; start from `warm` if given.
+
+    Positive bags by complement, E[m | some m > 0] = E m - (E[m | all m < 0] - E m) P0 / (1 - P0).
+    """
+    mean = prior.mean(mu)
+    if prior.independent:
+        return orthant_diagonal(mean, prior.variance, targets)
+    known_signs, signs = _split_signs(targets)
+    known, log_known = None, np.zeros(len(targets.starts))
+    if np.any(known_signs):
+        old = warm.known.sites if warm and warm.known else None
+        known = orthant_ep(
+            prior, mean, known_signs, targets.starts, old, tol=tol, max_iter=max_iter
+        )
+        mean, log_known = mean + known.shift, known.log_prob
+    found = orthant_ep(
+        prior,
+        mean,
+        signs,
+        targets.starts,
+        warm.signs.sites if warm and warm.signs else None,
+        given=known.sites if known else None,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    by_complement = targets.T & ~targets.settled
+    log_prob, slope = _complement(found.log_prob, by_complement)
+    Em = mean + targets.spread(slope) * found.shift
+    lost = by_complement & ~(found.log_prob < -TINY)
+    if np.any(lost):
+        base = known.sites.require_factor() if known else prior.start
+        Em, log_prob = _rare_positives(Em, log_prob, mean, base, signs, targets, lost)
+    return BagMoments(Em, log_known + log_prob, known, found, slope)
+
+
+def _split_signs(targets: Targets) -> tuple[Signs, Signs]:
+    """Signs that come first (known negatives of open positive bags), and all the others."""
+    open_bag = targets.spread(targets.T & ~targets.settled)
+    own = np.zeros(len(open_bag), dtype=np.int8)
+    if targets.known is not None:
+        own = np.where(targets.free, 0, np.where(targets.known == 1, 1, -1)).astype(np.int8)
+    first = np.where(open_bag, own, 0).astype(np.int8)
+    unsettled = targets.free & ~targets.spread(targets.settled)
+    second = np.where(unsettled, -1, np.where(open_bag, 0, own)).astype(np.int8)
+    return first, second
+
+
+def _complement(log_P0: Array, by_complement: Array) -> tuple[Array, Array]:
+    """log P(T_b) and d log P(T_b) / d log P0: log P0 itself, or log(1 - P0) where asked."""
+    safe = np.where(by_complement, np.minimum(log_P0, -TINY), -1.0)
+    slope = np.where(by_complement, -1 / np.expm1(np.minimum(-safe, 700.0)), 1.0)
+    return np.where(by_complement, np.log(-np.expm1(safe)), log_P0), slope
+
+
+def _rare_positives(
+    Em: Array,
+    log_prob: Array,
+    mean: Array,
+    base: Factor,
+    signs: Signs,
+    targets: Targets,
+    bags: Array,
+) -> tuple[Array, Array]:
+    """Limit for P0 -> 1: one positive, n with weight w_n ~ Phi(z_n); C[w phi(z)/(sd Phi(z))]."""
+    sd = np.sqrt(base.variance)
+    z = mean / sd
+    log_tail = np.where(signs != 0, special.log_ndtr(z), -np.inf)
+    top = np.maximum.reduceat(log_tail, targets.starts)
+    top = np.where(np.isfinite(top), top, 0.0)
+    log_total = top + np.log(targets.sum_bags(np.exp(log_tail - targets.spread(top))))
+    w = np.exp(log_tail - targets.spread(log_total))
+    limit = mean + base.solve(w * Probit().hazard(-z) / sd)
+    return np.where(targets.spread(bags), limit, Em), np.where(bags, log_total, log_prob)
+
+
+def lambda_gradient(prior: CoupledPrior, mu: Array, moments: BagMoments, targets: Targets) -> Array:
+    """d log P(T_b) / d lam for each bag at fixed mu, from converged EP moments.
+
+    "vfe": E[-m'Rm]/2 + tr(Sigma R)/2 + mu'Sigma R Sigma mu/2 in negative bags, and by the chain
+    rule in positive ones; the rest of the bound's gradient is `trace_gradient`.
+    """
+    mean = prior.mean(mu)
+    if moments.signs is None or moments.slope is None:
+        raise ValueError("the gradient in the coupling needs EP moments; got diagonal ones")
+    before = mean if moments.known is None else mean + moments.known.shift
+    given = None if moments.known is None else moments.known.sites
+    at_given = _quadratic_slope(prior, mu, before, given, None, targets)
+    after = before + moments.signs.shift
+    at_end = _quadratic_slope(prior, mu, after, given, moments.signs.sites, targets)
+    at_prior = _quadratic_slope(prior, mu, mean, None, None, targets)
+    return at_given - at_prior + moments.slope * (at_end - at_given)
+
+
+def trace_gradient(prior: CoupledPrior, A: Array, S: Array) -> float:
+    """d/d lam of the bound's trace term: -tr(Lambda A S A')/2, "vfe" without its Kt part."""
+    LA = prior.weigh(A)
+    return 0.5 * float(np.sum((LA @ S) * (prior.coupling.R @ LA)))
+
+
+def residual_trace_gradient(coupling: Coupling, kt: Array) -> float:
+    """d/d lam of -tr(Sigma Kt)/2, the residuals' part of the "vfe" trace term."""
+    if coupling.lam == 0:
+        return 0.5 * float(np.sum(kt * coupling.R.diagonal()))
+    sigma = coupling.diag()
+    square = coupling.prior(np.ones(coupling.size)).variance - sigma  # diagonal of Sigma^2
+    return 0.5 * float(np.sum(kt * (sigma - square))) / coupling.lam
+
+
+def _quadratic_slope(
+    prior: CoupledPrior,
+    mu: Array,
+    m: Array,
+    given: EPSites | None,
+    sites: EPSites | None,
+    targets: Targets,
+) -> Array:
+    """d/d lam of E[log N(m; Sigma mu, C)] under the EP Gaussian, without normaliser, per bag."""
+    R = prior.coupling.R
+    tau = np.zeros(len(m))
+    factor = prior.start
+    for part in (given, sites):
+        if part is not None:
+            tau, factor = tau + part.tau, part.require_factor()
+    if prior.kt is None:
+        rows = -0.5 * m * (R @ m)
+        trace = _trace_R(prior.coupling, factor.variance, 1 - tau * factor.variance)
+        return targets.sum_bags(rows - 0.5 * trace)
+    y = prior.weigh(prior.coupling.Q @ m - mu)
+    rows = -y * (R @ m) + 0.5 * y * (R @ y)
+    return targets.sum_bags(rows - 0.5 * _fitc_trace(prior, tau, factor))
+
+
+def _trace_R(coupling: Coupling, X: Array, QX: Array) -> Array:
+    """Rows whose sum is tr(R X), from the diagonals of X and of Q X = X + lam R X."""
+    if coupling.lam == 0:
+        return coupling.R.diagonal() * X
+    return (QX - X) / coupling.lam
+
+
+def _fitc_trace(prior: CoupledPrior, tau: Array, factor: Factor) -> Array:
+    """Rows whose sum is d log|T + Q (Q + Kt)^-1 Q| / d lam, up to a constant of the prior.
+
+    N = [[T, Q], [Q, -(Q + Kt)]]^-1 gives 2 tr(R N_xy) - tr(R N_yy), and N times that matrix is
+    the identity: Q N_yx = I - T N_xx, Q N_yy = Q N_xy - I - Kt N_yy on the diagonal.
+    """
+    if factor.cross is None or factor.lower is None or prior.kt is None:
+        raise ValueError("this prior's factor has no quasi-definite blocks")
+    Qxy = 1 - tau * factor.variance
+    Qyy = Qxy - 1 - prior.kt * factor.lower
+    return 2 * _trace_R(prior.coupling, factor.cross, Qxy) - _trace_R(
+        prior.coupling, factor.lower, Qyy
+    )
