@@ -8,9 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bagwise import datasets, kernels, metrics
+    from bagwise import datasets, densities, kernels, metrics
     from bagwise.bags import Bags
-    from bagwise.estimators import VGPMIL, ProbitVGPMIL, load
+    from bagwise.estimators import (
+        PGVGPMIL,
+        VGPMIL,
+        GammaVGPMIL,
+        LargeMarginVGPMIL,
+        ProbitVGPMIL,
+        PsiVGPMIL,
+        load,
+    )
     from bagwise.io.modelfile import ModelFileError
     from bagwise.multiclass import OneVsRestMIL
     from bagwise.transformers import InstanceTransformer
@@ -18,14 +26,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "PGVGPMIL",
     "VGPMIL",
     "Bags",
+    "GammaVGPMIL",
     "InstanceTransformer",
+    "LargeMarginVGPMIL",
     "ModelFileError",
     "OneVsRestMIL",
     "ProbitVGPMIL",
+    "PsiVGPMIL",
     "__version__",
     "datasets",
+    "densities",
     "kernels",
     "load",
     "metrics",
@@ -34,14 +47,18 @@ __all__ = [
 # Names are imported when first used, so that the command line answers at once.
 _HOME = {
     "Bags": "bagwise.bags",
+    "GammaVGPMIL": "bagwise.estimators",
     "InstanceTransformer": "bagwise.transformers",
+    "LargeMarginVGPMIL": "bagwise.estimators",
     "ModelFileError": "bagwise.io.modelfile",
+    "PGVGPMIL": "bagwise.estimators",
     "OneVsRestMIL": "bagwise.multiclass",
     "ProbitVGPMIL": "bagwise.estimators",
+    "PsiVGPMIL": "bagwise.estimators",
     "VGPMIL": "bagwise.estimators",
     "load": "bagwise.estimators",
 }
-_MODULES = ("datasets", "kernels", "metrics")
+_MODULES = ("datasets", "densities", "kernels", "metrics")
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from dataclasses import is_dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +14,6 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise import kernels
 from bagwise.bags import Bags
 from bagwise.execution import TrainingData
 from bagwise.inducing import kmeans_points
@@ -50,8 +50,6 @@ FITTED = (
     "converged_",
 )
 
-for _kernel in (kernels.RBF, kernels.Matern, kernels.Linear, kernels.Constant, kernels.Sum):
-    register(_kernel)
 register(Posterior)
 
 
@@ -75,7 +73,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         inference: str = "vi",
         bag_score: str = "joint",
         max_iter: int = 500,
-        tol: float = 1e-6,
+        tol: float = 1e-8,
         jitter: float = 1e-6,
         init: dict[str, ArrayLike] | None = None,
         dtype: Any = None,
@@ -131,7 +129,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         bags = bags_to_fit(self, X, y)
         classes, T = binary_targets(bags)
         known = known_labels(bags, T)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = generator(self.random_state)
         shift, scale = self._scaling(bags.X)
         Xs = self._scaled(bags.X, shift, scale)
         Z = self._inducing_points(Xs, bags, T, known, shift, scale, rng)
@@ -154,12 +152,9 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         With `return_std`, also the posterior standard deviation of that probability.
         """
         bags = bags_to_predict(self, X)
-        where = (bags.X, bags.offsets, self.bag_score)
-        if not return_std:
-            p = self.posterior_.bag_probability(*where)
-            return np.column_stack([1 - p, p])
-        p, std = self.posterior_.bags(*where)
-        return np.column_stack([1 - p, p]), std
+        p, std = self.posterior_.bags(bags.X, bags.offsets, self.bag_score)
+        both = np.column_stack([1 - p, p])
+        return (both, std) if return_std else both
 
     def predict(self, X: Any) -> Array:
         """The more probable class of each bag."""
@@ -210,11 +205,21 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         fitted = {name: getattr(self, name) for name in FITTED}
         names = getattr(self, "feature_names_in_", None)
         state = {
-            "parameters": self.get_params(deep=False),
+            "parameters": self._storable_parameters(),
             "fitted": fitted,
             "feature_names": None if names is None else [str(n) for n in names],
         }
+        register_kernels()
         write_state(path, state, kind=type(self).__name__)
+
+    def _storable_parameters(self) -> dict[str, Any]:
+        """Arguments as plain values; a random generator's state is not part of a model."""
+        parameters = self.get_params(deep=False)
+        seed = parameters["random_state"]
+        parameters["random_state"] = seed if isinstance(seed, int) else None
+        if parameters["dtype"] is not None:
+            parameters["dtype"] = np.dtype(parameters["dtype"]).name
+        return parameters
 
     @property
     def kernel_(self) -> Kernel:
@@ -340,7 +345,8 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
             self.kernel or anchor,
             anchor,
             mean=None if self.mean == "learn" else float(self.mean),
-            learn_kernel=self.learn_hyperparameters,
+            learn_kernel=bool(self.learn_hyperparameters),
+            prior_scale=0.2 if self.kernel is None else 0.5,
             inference=self.inference,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -365,6 +371,23 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         self.elbo_ = result.trace.history[-1]
         self.n_iter_ = result.trace.n_iter
         self.converged_ = result.trace.converged
+
+
+def register_kernels() -> None:
+    """Let model files hold every kernel there is, also those written elsewhere."""
+    waiting = Kernel.__subclasses__()
+    while waiting:
+        kernel = waiting.pop()
+        waiting += kernel.__subclasses__()
+        if is_dataclass(kernel):
+            register(kernel)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A numpy Generator from whatever scikit-learn or numpy take for a seed."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 def same_unit(spread: Array) -> bool:

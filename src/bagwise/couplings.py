@@ -13,7 +13,7 @@ quasi-definite [[T, Q], [Q, -(Q + Kt)]], whose blocks interleave in the same ord
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -40,33 +40,39 @@ SMALL_SITES = 1e-4  # below it log|P + T| - log|P| is expanded: it would cancel
 
 @dataclass(frozen=True)
 class Ordering:
-    """A reverse Cuthill-McKee ordering cut into blocks at least as wide as its bandwidth."""
+    """A reverse Cuthill-McKee ordering cut so that a block's neighbours lie in adjacent blocks."""
 
-    position: NDArray[np.int64]  # (n,) place of each row among the n_blocks * width places
-    n_blocks: int
-    width: int
+    order: NDArray[np.int64]  # (n,) rows in their new order
+    cuts: NDArray[np.int64]  # (K + 1,) places between the K blocks
 
-    def scatter(self, x: Array, fill: float = 0.0) -> Array:
-        """(n, ...) -> (n_blocks, width, ...), padded."""
-        out = np.full((self.n_blocks * self.width, *x.shape[1:]), fill)
-        out[self.position] = x
-        return out.reshape(self.n_blocks, self.width, *x.shape[1:])
+    def split(self, x: Array) -> list[Array]:
+        """Rows of x, block by block."""
+        return np.split(np.asarray(x, dtype=np.float64)[self.order], self.cuts[1:-1])
 
-    def gather(self, blocks: Array) -> Array:
-        """Inverse of `scatter`."""
-        return blocks.reshape(self.n_blocks * self.width, *blocks.shape[2:])[self.position]
+    def join(self, blocks: list[Array]) -> Array:
+        """Inverse of `split`."""
+        joined = np.concatenate(blocks)
+        out = np.empty_like(joined)
+        out[self.order] = joined
+        return out
 
 
 def order_blocks(Q: sparse.csr_array) -> Ordering:
-    """Find an ordering in which Q is block-tridiagonal."""
+    """Find an ordering in which Q is block-tridiagonal with small blocks."""
     n = Q.shape[0]
     order = reverse_cuthill_mckee(sparse.csr_matrix(Q), symmetric_mode=True).astype(np.int64)
+    if n <= DENSE_SIZE:
+        return Ordering(order, np.array([0, n]))
     place = np.empty(n, dtype=np.int64)
     place[order] = np.arange(n)
     coo = Q.tocoo()
-    bandwidth = int(np.max(np.abs(place[coo.row] - place[coo.col]), initial=0))
-    width = n if n <= DENSE_SIZE else min(max(bandwidth, MIN_BLOCK), n)
-    return Ordering(place, -(-n // width), width)
+    reach = np.arange(n)
+    np.maximum.at(reach, place[coo.row], place[coo.col])
+    reach = np.maximum.accumulate(reach)  # last neighbour of the first rows
+    cuts = [0, MIN_BLOCK]
+    while cuts[-1] < n:
+        cuts.append(min(max(int(reach[cuts[-1] - 1]) + 1, cuts[-1] + MIN_BLOCK), n))
+    return Ordering(order, np.array(cuts))
 
 
 @dataclass(frozen=True)
@@ -74,25 +80,19 @@ class Tridiagonal:
     """Q cut into dense diagonal blocks D_k and sparse blocks E_k below them."""
 
     ordering: Ordering
-    D: Array  # (K, b, b)
-    E: list[sparse.csr_array]  # K - 1 of (b, b)
+    D: list[Array]  # K of (b_k, b_k)
+    E: list[sparse.csr_array]  # K - 1 of (b_(k+1), b_k)
 
     @classmethod
     def cut(cls, Q: sparse.csr_array) -> Tridiagonal:
-        """Cut a symmetric sparse matrix; the padding is an identity."""
+        """Cut a symmetric sparse matrix."""
         o = order_blocks(Q)
-        coo = Q.tocoo()
-        row, col = o.position[coo.row], o.position[coo.col]
-        K, b = o.n_blocks, o.width
-        D = np.zeros((K, b, b))
-        D.reshape(K * b, b)[np.arange(K * b), np.arange(K * b) % b] = 1.0
-        inside = row // b == col // b
-        D[row[inside] // b, row[inside] % b, col[inside] % b] = coo.data[inside]
-        below = row // b == col // b + 1
-        stacked = sparse.csr_array(
-            (coo.data[below], (row[below], col[below] % b)), shape=(K * b, b)
-        )
-        return cls(o, D, [stacked[k * b : (k + 1) * b] for k in range(1, K)])
+        Q = Q[o.order][:, o.order]
+        c = o.cuts
+        blocks = range(len(c) - 1)
+        D = [Q[c[k] : c[k + 1], c[k] : c[k + 1]].toarray() for k in blocks]
+        E = [Q[c[k + 1] : c[k + 2], c[k] : c[k + 1]] for k in blocks[:-1]]
+        return cls(o, D, E)
 
 
 @dataclass(frozen=True)
@@ -110,24 +110,23 @@ def factorise(system: Tridiagonal, tau: Array, kt: Array | None = None) -> Facto
     """Factor of Q + T, or with `kt` of T + Q (Q + Kt)^-1 Q, T = diag(tau)."""
     o = system.ordering
     E = system.E if kt is None else [_couple_both(e) for e in system.E]
-    tau_blocks = o.scatter(tau)
-    kt_blocks = None if kt is None else o.scatter(kt)
+    kts = [None] * len(system.D) if kt is None else o.split(kt)
+    invert = _invert_definite if kt is None else _invert_quasi_definite
     S_inv: list[Array] = []
     log_pivots: list[Array] = []
-    for k in range(o.n_blocks):
-        S = _diagonal_block(system.D[k], tau_blocks[k], None if kt_blocks is None else kt_blocks[k])
+    for k, (D, tau_k, kt_k) in enumerate(zip(system.D, o.split(tau), kts, strict=True)):
+        S = _diagonal_block(D, tau_k, kt_k)
         if k:
             S -= E[k - 1] @ (E[k - 1] @ S_inv[-1]).T
-        inverse, pivots = _invert_definite(S) if kt is None else _invert_quasi_definite(S)
+        inverse, pivots = invert(S)
         S_inv.append(inverse)
         log_pivots.append(pivots)
-    diagonals = _selected_inverse(S_inv, E, o.width, with_cross=kt is not None)
-    extras = (o.gather(d) for d in diagonals[1:])
+    diagonals = [o.join(d) for d in _selected_inverse(S_inv, E, quasi=kt is not None)]
     return Factor(
-        o.gather(diagonals[0]),
-        o.gather(np.array(log_pivots)),
+        diagonals[0],
+        o.join(log_pivots),
         lambda x: _solve_blocks(S_inv, E, o, x),
-        *extras,
+        *diagonals[1:],
     )
 
 
@@ -152,7 +151,12 @@ def _diagonal_block(Q: Array, tau: Array, kt: Array | None) -> Array:
 def _invert_definite(S: Array) -> tuple[Array, Array]:
     """S^-1 and the logs of the pivots of a positive definite S."""
     L = cholesky(S, name="a block of Q + diag(tau)")
-    return np.linalg.inv(S), 2 * np.log(np.diagonal(L))
+    return _symmetrised(np.linalg.inv(S)), 2 * np.log(np.diagonal(L))
+
+
+def _symmetrised(X: Array) -> Array:
+    """(X + X') / 2: from block to block the recursions amplify what is not symmetric."""
+    return 0.5 * (X + X.T)
 
 
 def _invert_quasi_definite(S: Array) -> tuple[Array, Array]:
@@ -161,42 +165,47 @@ def _invert_quasi_definite(S: Array) -> tuple[Array, Array]:
     Y = S[:b, b:]
     Z_inv, log_z = _invert_definite(-S[b:, b:])
     YZ = Y @ Z_inv
-    X_inv, log_x = _invert_definite(S[:b, :b] + YZ @ Y.T)
+    X_inv, log_x = _invert_definite(S[:b, :b] + _symmetrised(YZ @ Y.T))
     out = np.empty_like(S)
     out[:b, :b] = X_inv
     out[:b, b:] = X_inv @ YZ
     out[b:, :b] = out[:b, b:].T
-    out[b:, b:] = YZ.T @ out[:b, b:] - Z_inv
+    out[b:, b:] = _symmetrised(YZ.T @ out[:b, b:]) - Z_inv
     return out, log_x + log_z
 
 
 def _selected_inverse(
-    S_inv: list[Array], E: list[sparse.csr_array], width: int, with_cross: bool
-) -> list[Array]:
+    S_inv: list[Array], E: list[sparse.csr_array], quasi: bool
+) -> list[list[Array]]:
     """Diagonals of the inverse: V_kk = S_k^-1 + S_k^-1 E_k' V_(k+1)(k+1) E_k S_k^-1."""
-    d = np.arange(width)
-    places = [(d, d), (d, width + d), (width + d, width + d)][: 3 if with_cross else 1]
     V = S_inv[-1]
-    found = [[V[p] for p in places]]
+    found = [_diagonals(V, quasi)]
     for k in range(len(E) - 1, -1, -1):
         Et = E[k].T.tocsr()
         V = S_inv[k] + S_inv[k] @ (Et @ (Et @ V).T) @ S_inv[k]
-        found.append([V[p] for p in places])
-    return [np.array(rows[::-1]) for rows in zip(*found, strict=True)]
+        found.append(_diagonals(V, quasi))
+    return [list(blocks) for blocks in zip(*found[::-1], strict=True)]
+
+
+def _diagonals(V: Array, quasi: bool) -> list[Array]:
+    """Diagonal of V, or those of its blocks [[xx, xy], [., yy]]."""
+    if not quasi:
+        return [np.diagonal(V).copy()]
+    b = len(V) // 2
+    return [np.diagonal(X).copy() for X in (V[:b, :b], V[:b, b:], V[b:, b:])]
 
 
 def _solve_blocks(S_inv: list[Array], E: list[sparse.csr_array], o: Ordering, x: Array) -> Array:
     """V x by forward elimination and back substitution."""
-    size = len(S_inv[0])
-    b = o.scatter(np.asarray(x, dtype=np.float64))
+    rhs = o.split(x)
     partial: list[Array] = []
-    for k in range(o.n_blocks):
-        rhs = np.zeros((size, *b.shape[2:]))
-        rhs[: o.width] = b[k]
-        partial.append(S_inv[k] @ (rhs if k == 0 else rhs - E[k - 1] @ partial[-1]))
-    for k in range(o.n_blocks - 2, -1, -1):
+    for k, b in enumerate(rhs):
+        padded = np.zeros((len(S_inv[k]), *b.shape[1:]))
+        padded[: len(b)] = b
+        partial.append(S_inv[k] @ (padded - E[k - 1] @ partial[-1] if k else padded))
+    for k in range(len(rhs) - 2, -1, -1):
         partial[k] -= S_inv[k] @ (E[k].T @ partial[k + 1])
-    return o.gather(np.array([p[: o.width] for p in partial]))
+    return o.join([p[: len(b)] for p, b in zip(partial, rhs, strict=True)])
 
 
 class Prior(ABC):
@@ -569,6 +578,81 @@ def _log_normaliser(
     small = np.add.reduceat(tau * v, starts) < SMALL_SITES
     determinant = np.where(small, *(np.add.reduceat(x, starts) for x in (expanded, exact)))
     return np.add.reduceat(new.log_mass + 0.5 * linear, starts) + 0.5 * determinant
+
+
+def cumulant_correction(
+    mean: Array,
+    found: Orthant,
+    signs: Signs,
+    starts: NDArray[np.int64],
+    max_columns: int = 512,
+) -> Array:
+    """What EP's log P(signs) misses to second order, (B,): add it to `found.log_prob`.
+
+    sum_(i<j) sum_(l=3,4) c_li c_lj (V_ij / (V_ii V_jj))^l / l!, with c_l the cumulants of the
+    tilted marginals (Opper, Paquet and Winther 2013); on a 7 x 7 grid at lam = 5 it takes the
+    error from 0.06 to 0.004. It is no part of the objective that `Orthant.shift` ascends. Pairs
+    are summed over at most `max_columns` evenly spaced members of a bag. An expansion that
+    takes more than half of log P is not trusted further.
+    """
+    sites = found.sites
+    v, factor = found.variance, sites.require_factor()
+    new = _tilt(v, mean + found.shift, sites.tau, sites.nu, signs, starts)
+    sd = np.sqrt(new.cavity_variance)
+    z = -signs * (mean + found.shift - new.removed) / sd
+    third, fourth = _cumulants(z)
+    weighted = (-signs * third * (sd / v) ** 3, signs**2 * fourth * (sd / v) ** 4)
+    total = np.zeros(len(starts))
+    for picked, share in _column_batches(starts, len(mean), max_columns):
+        V = factor.solve(_unit_columns(picked, len(mean)))
+        V[picked[picked >= 0], np.nonzero(picked >= 0)[1]] = 0.0  # pairs i != j only
+        own = np.repeat(picked, np.diff(np.append(starts, len(mean))), axis=0)  # (n, k)
+        for c, power, weight in zip(weighted, (3, 4), (12, 48), strict=True):
+            pairs = c[:, None] * V**power * np.where(own >= 0, c[own], 0.0)
+            total += share * np.add.reduceat(pairs.sum(axis=1), starts) / weight
+    return np.minimum(total, -0.5 * np.minimum(found.log_prob, 0.0))
+
+
+def _cumulants(z: Array) -> tuple[Array, Array]:
+    """Third and fourth cumulant of N(0, 1) truncated to (-inf, -z): derivatives of log Phi(-z)."""
+    far = z > 30  # there it is -z minus an exponential variable of rate z
+    x = np.where(far, 0.0, z)
+    link = Probit()
+    r, kappa = link.hazard(x), link.kappa(x)
+    g = kappa**2 + r * kappa - 1
+    slope = kappa * (3 * r * kappa - 2) + r * (r * kappa - 1)
+    rate = np.where(far, z, 1.0)
+    third = np.where(far, -2 / rate**3, -r * g)
+    return third, np.where(far, 6 / rate**4, -r * (kappa * g + slope))
+
+
+def _column_batches(
+    starts: NDArray[np.int64], n: int, max_columns: int, width: int = 64
+) -> Iterator[tuple[NDArray[np.int64], Array]]:
+    """(B, k) rows, one per bag and column (-1: none), and (B,) how many rows each stands for.
+
+    Bags do not see each other, so that a column serves one row of every bag.
+    """
+    sizes = np.diff(np.append(starts, n))
+    counts = np.minimum(sizes, max_columns)
+    for first in range(0, int(counts.max()), width):
+        k = np.arange(first, min(first + width, int(counts.max())))
+        rows = starts[:, None] + (k * sizes[:, None]) // counts[:, None]
+        yield np.where(k < counts[:, None], rows, -1), sizes / counts
+
+
+def _unit_columns(picked: NDArray[np.int64], n: int) -> Array:
+    columns = np.zeros((n, picked.shape[1]))
+    columns[picked[picked >= 0], np.nonzero(picked >= 0)[1]] = 1.0
+    return columns
+
+
+def log_orthant(prior: Prior, mean: Array) -> float:
+    """log P(all m < 0) of one bag: EP with its second-order correction, for prediction."""
+    signs, starts = np.full(len(mean), -1, dtype=np.int8), np.zeros(1, dtype=np.int64)
+    found = orthant_ep(prior, mean, signs, starts, tol=1e-4)
+    correction = cumulant_correction(mean, found, signs, starts)
+    return float((found.log_prob + correction)[0])
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.base import FITTED, GaussianProcessMIL
+from bagwise.base import FITTED, GaussianProcessMIL, register_kernels
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.io.modelfile import ModelFileError, read_state, register
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
 from bagwise.parameters import check_choice, check_number
+from bagwise.posterior import Posterior
 from bagwise.sites import LogisticSites, ProbitSites, Sites
 from bagwise.stateful_sites import (
     FactorisedLogisticSites,
@@ -70,11 +71,15 @@ class VGPMIL(_LogisticMIL):
     label_posterior : "joint" is the exact posterior of a bag's labels given q(v);
         "factorised" is the published update, for reproduction (needs a finite H; its bound
         may fall and may oscillate).
-    kernel : a bagwise kernel; default RBF with the features' overall spread as lengthscale.
+    kernel : a bagwise kernel; default RBF with half the features' overall spread as
+        lengthscale. While hyperparameters are learned its parameters are only where the
+        search may start; with learn_hyperparameters=False they are taken as given.
     n_inducing : number of inducing points; with fewer instances all of them are used.
     inducing : "kmeans" (centres per label), "all", or an (M, D) array in raw feature units.
     mean : "learn", or the constant mean of the latent function.
-    learn_hyperparameters : learn the kernel's parameters from the Laplace evidence.
+    learn_hyperparameters : learn the kernel's parameters from the Laplace evidence, under
+        log-normal priors centred at values that suit the data's spread (standard deviation of
+        the logarithm 0.2, or 0.5 where a kernel is given).
     standardize : scale each feature to mean 0 and variance 1 first. "auto" does so where the
         features have different units: where one spreads 20 times as far as the median one.
         Pixels, word counts or network outputs share a unit and are better left alone.
@@ -158,7 +163,8 @@ class GammaVGPMIL(PsiVGPMIL):
 
     Parameters are those of `VGPMIL`, `alpha` and `beta`; choose them by cross-validation
     (`GridSearchCV`). psi falls so slowly that every negative instance pulls f down without
-    end and only the kernel's variance holds it: that starts small (0.5) and the mean at 0.
+    end and only the kernel's variance holds it: the default kernel has variance 0.5, the mean
+    is 0, and neither is learned unless asked for.
 
     Examples
     --------
@@ -176,9 +182,10 @@ class GammaVGPMIL(PsiVGPMIL):
         alpha: float = 1.0,
         beta: float = 4.0,
         mean: str | float = 0.0,
+        learn_hyperparameters: bool = False,
         **shared: Any,
     ) -> None:
-        super().__init__(mean=mean, **shared)
+        super().__init__(mean=mean, learn_hyperparameters=learn_hyperparameters, **shared)
         self.alpha = alpha
         self.beta = beta
 
@@ -197,7 +204,9 @@ class LargeMarginVGPMIL(_LogisticMIL):
     init : starting values "pi", "tau", "xi", "phi" per instance.
 
     `elbo_` is the model's unnormalised objective: it serves to follow one fit and must not be
-    used to compare hyperparameters.
+    used to compare hyperparameters. For the same reason the mean (-1) and the kernel (variance
+    1) are not learned unless asked for, then from the logistic model's evidence. A fit starts
+    at VGPMIL's posterior unless `init` is given.
 
     Examples
     --------
@@ -209,8 +218,18 @@ class LargeMarginVGPMIL(_LogisticMIL):
 
     _inferences = ("vi",)
 
-    def __init__(self, *, C: float = 2.0, V: float = 2.0, **shared: Any) -> None:
-        super().__init__(**shared)
+    _start_variance = 1.0
+
+    def __init__(
+        self,
+        *,
+        C: float = 2.0,
+        V: float = 2.0,
+        mean: str | float = -1.0,
+        learn_hyperparameters: bool = False,
+        **shared: Any,
+    ) -> None:
+        super().__init__(mean=mean, learn_hyperparameters=learn_hyperparameters, **shared)
         self.C = C
         self.V = V
 
@@ -260,6 +279,7 @@ MODELS: dict[str, type[GaussianProcessMIL]] = {
 
 def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
     """Read a model that `save` wrote; nothing in the file is ever executed."""
+    register_kernels()
     kind, state = read_state(path)
     if kind not in MODELS:
         raise ModelFileError(f"{path} holds a {kind!r}, which is not a model of this bagwise")
@@ -269,6 +289,9 @@ def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
             setattr(model, name, state["fitted"][name])
         if state["feature_names"] is not None:
             model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-    except (KeyError, TypeError) as error:
+        model._check_parameters()
+        if not isinstance(model.posterior_, Posterior):
+            raise TypeError("it has no posterior")
+    except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} is not a complete {kind} model: {error}") from None
     return model

@@ -45,17 +45,19 @@ class TrainingData:
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
     def subsample(self, max_rows: int, rng: np.random.Generator) -> TrainingData:
-        """About `max_rows` rows in whole bags, the same share of both labels; self if fewer."""
+        """About `max_rows` rows in whole bags, the same share of both labels, in float64."""
         share = max_rows / len(self.X)
         if share >= 1:
-            return self
+            X = self.X.astype(np.float64, copy=False)
+            return TrainingData(X, self.offsets, self.T, self.known, self.chunk_size)
         picked = [rng.permutation(np.flatnonzero(t == self.T)) for t in (True, False)]
         bags = np.sort(np.concatenate([b[: max(1, round(share * len(b)))] for b in picked]))
         sizes = np.diff(self.offsets)[bags]
         rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
         known = None if self.known is None else self.known[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return TrainingData(self.X[rows], offsets, self.T[bags], known, self.chunk_size)
+        X = self.X[rows].astype(np.float64, copy=False)
+        return TrainingData(X, offsets, self.T[bags], known, self.chunk_size)
 
     def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
         """Compute the features chunk by chunk."""

@@ -29,9 +29,14 @@ class Whitener:
     L_inv: Array  # (M, M)
 
     def __call__(self, X: Array) -> tuple[Array, Array]:
-        """Return A (n, M) and kt (n,), both in the dtype of `X`."""
-        A = self.kernel.cross(X, self.Z) @ self.L_inv.T.astype(X.dtype, copy=False)
-        return A, residual_variance(self.kernel.diag(X), A)
+        """Return A (n, M) and kt (n,), both in the dtype of `X`.
+
+        They are computed in float64: L^-1 magnifies rounding by up to 1/sqrt(jitter).
+        """
+        X64 = np.asarray(X, dtype=np.float64)
+        A = self.kernel.cross(X64, self.Z) @ self.L_inv.T
+        kt = residual_variance(self.kernel.diag(X64), A)
+        return A.astype(X.dtype, copy=False), kt.astype(X.dtype, copy=False)
 
     def pullback(self, X: Array, A: Array, A_bar: Array, kt_bar: Array) -> FeatureGradient:
         """Carry gradients in A and kt back to the kernel's theta and to K_ZZ; sums over chunks."""
@@ -83,9 +88,8 @@ def kernel_matrix(kernel: Kernel, Z: Array) -> Array:
 def residual_variance(k_diag: Array, A: Array) -> Array:
     """kt_n = k_nn - |a_n|^2, which rounding alone may leave slightly below zero."""
     kt = k_diag - np.einsum("nm,nm->n", A, A)
-    tolerance = 1e-6 if A.dtype == np.float64 else 1e-2
-    worst = float(np.min(kt / np.maximum(k_diag, np.finfo(A.dtype).tiny), initial=0.0))
-    if worst < -tolerance:
+    worst = float(np.min(kt / np.maximum(k_diag, np.finfo(np.float64).tiny), initial=0.0))
+    if worst < -1e-6:
         raise ValueError(
             f"a residual variance k_nn - |a_n|^2 came out {worst:.2g} times the prior variance, "
             "which must not be negative; K_ZZ is too ill-conditioned: use a larger jitter, fewer "

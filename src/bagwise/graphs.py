@@ -17,7 +17,8 @@ from scipy.spatial import cKDTree
 Array = NDArray[Any]
 
 AUTO_NEIGHBORS = 4  # where the instances lie on no grid: as many as a cell has on a grid
-STRIDE_SHARE = 0.05  # a stride is a gap that occurs at least that often
+STRAY_SHARE = 0.05  # of the points may lie off the grid
+MAX_STRIDES = 8  # gaps that are tried as strides
 CELL_TOLERANCE = 0.05  # of a stride: how far from its cell's centre a point may lie
 RULES = '"auto", "chain", ("radius", r), ("knn", k) or a sparse (N, N) matrix'
 
@@ -201,7 +202,7 @@ def _grid(xy: Array, cuts: NDArray[np.int64]) -> sparse.csr_array | None:
     """Cells at one stride in L1 distance, or None where the points form no grid."""
     bag = _bag_index(cuts)
     cells, off_grid = _cells(xy, cuts, bag)
-    if np.mean(off_grid) > STRIDE_SHARE:
+    if np.mean(off_grid) > STRAY_SHARE * xy.shape[1]:
         return None
     graph = _cell_graph(cells, bag)
     # Whole pixel numbers are a grid of stride one, on which hardly anything has a neighbour.
@@ -217,35 +218,40 @@ def _cells(
     cells = np.zeros(xy.shape, dtype=np.int64)
     off_grid = np.zeros(len(xy), dtype=bool)
     for axis, x in enumerate(xy.T):
-        stride = _stride(x, bag)
-        if stride == 0:
-            continue
-        position = (x - np.minimum.reduceat(x, cuts[:-1])[bag]) / stride
-        position -= _phase(position)
+        position = _positions(x, cuts, bag)
         cells[:, axis] = np.rint(position)
         off_grid |= np.abs(position - cells[:, axis]) > CELL_TOLERANCE
     return cells - cells.min(axis=0), off_grid
 
 
-def _phase(position: Array) -> float:
-    """Common remainder of most positions: a bag's corner may itself lie off the grid."""
-    return float(np.median(position - np.rint(position)))
+def _positions(x: Array, cuts: NDArray[np.int64], bag: NDArray[np.int64]) -> Array:
+    """Coordinates in units of the smallest gap that puts nearly all points on a grid."""
+    position = np.zeros(len(x))
+    for stride in _gaps(x, bag):
+        position = (x - np.minimum.reduceat(x, cuts[:-1])[bag]) / stride
+        position -= _phase(position, cuts)[bag]
+        if np.mean(np.abs(position - np.rint(position)) > CELL_TOLERANCE) <= STRAY_SHARE:
+            break
+    return position
 
 
-def _stride(x: Array, bag: NDArray[np.int64]) -> float:
-    """Smallest common gap between the distinct values of an axis inside bags; 0 without gaps."""
+def _phase(position: Array, cuts: NDArray[np.int64]) -> Array:
+    """(B,) common remainder of most positions: a bag's corner may itself lie off the grid."""
+    turns = np.add.reduceat(np.exp(2j * np.pi * position), cuts[:-1])
+    return np.angle(turns) / (2 * np.pi)
+
+
+def _gaps(x: Array, bag: NDArray[np.int64]) -> Array:
+    """The most frequent gaps between neighbouring values of an axis inside bags, rising."""
     order = np.lexsort((x, bag))
     gaps = np.diff(x[order])[np.diff(bag[order]) == 0]
     gaps = np.sort(gaps[gaps > 1e-9 * max(float(np.max(np.abs(x))), 1e-300)])
     if len(gaps) == 0:
-        return 0.0
-    fresh = np.concatenate([[True], np.diff(gaps) > CELL_TOLERANCE * gaps[:-1]])
-    counts = np.diff(np.append(np.flatnonzero(fresh), len(gaps)))
-    common = np.flatnonzero(counts >= max(STRIDE_SHARE * len(gaps), 1))
-    if len(common) == 0:
-        return float(gaps[0])
-    start = int(np.flatnonzero(fresh)[common[0]])
-    return float(np.median(gaps[start : start + counts[common[0]]]))
+        return gaps
+    fresh = np.flatnonzero(np.concatenate([[True], np.diff(gaps) > CELL_TOLERANCE * gaps[:-1]]))
+    counts = np.diff(np.append(fresh, len(gaps)))
+    frequent = np.argsort(-counts, kind="stable")[:MAX_STRIDES]
+    return np.sort([float(np.median(gaps[fresh[i] : fresh[i] + counts[i]])) for i in frequent])
 
 
 def _cell_graph(cells: NDArray[np.int64], bag: NDArray[np.int64]) -> sparse.csr_array:

@@ -85,7 +85,18 @@ class BagLikelihood:
 
     def log_prob(self, z: Array, targets: Targets) -> Array:
         """log p(T_b, known y | z_b) for each bag, shape (B,), every constant kept."""
+        return self._log_prob(z, self._log_minus_L(z, targets), targets)
+
+    def gradient(self, z: Array, targets: Targets) -> Array:
+        """d log p(T | z) / d z_n, shape (n,)."""
+        return self._gradient(z, self._log_minus_L(z, targets), targets)
+
+    def log_prob_and_gradient(self, z: Array, targets: Targets) -> tuple[Array, Array]:
+        """Both of the above for one pass over the bags' products."""
         x_log = self._log_minus_L(z, targets)
+        return self._log_prob(z, x_log, targets), self._gradient(z, x_log, targets)
+
+    def _log_prob(self, z: Array, x_log: Array, targets: Targets) -> Array:
         value = np.where(targets.T, self._F_positive(x_log), self._F_negative(x_log))
         if targets.known is not None:
             value = np.where(targets.settled, 0.0, value)
@@ -94,9 +105,8 @@ class BagLikelihood:
             value = value + targets.sum_bags(own)
         return value - np.log1p(self.h)
 
-    def gradient(self, z: Array, targets: Targets) -> Array:
-        """d log p(T | z) / d z_n, shape (n,)."""
-        u, _ = self._slopes(z, targets)
+    def _gradient(self, z: Array, x_log: Array, targets: Targets) -> Array:
+        u, _ = self._slopes(z, x_log, targets)
         g = np.where(targets.spread(targets.T), u, -u)
         if targets.known is None:
             return g
@@ -106,7 +116,7 @@ class BagLikelihood:
 
     def curvature(self, z: Array, targets: Targets) -> Curvature:
         """Second derivatives, with what the third ones need."""
-        u, omega = self._slopes(z, targets)
+        u, omega = self._slopes(z, self._log_minus_L(z, targets), targets)
         T = targets.spread(targets.T)
         g = np.where(T, u, -u)
         kappa, chi, r = self.link.kappa(z), self.link.chi(z), self.link.hazard(z)
@@ -138,10 +148,9 @@ class BagLikelihood:
         with np.errstate(divide="ignore"):
             return shift + np.log(targets.sum_bags(np.exp(terms - targets.spread(shift))))
 
-    def _slopes(self, z: Array, targets: Targets) -> tuple[Array, Array]:
+    def _slopes(self, z: Array, x_log: Array, targets: Targets) -> tuple[Array, Array]:
         """u_n = |F'| r_n and omega_n = sqrt|F''| r_n, zero for known rows and settled bags."""
         log_r = self.link.log_hazard(z)
-        x_log = self._log_minus_L(z, targets)
         log_F1, log_F2 = self._log_F_derivatives(x_log, targets.T)
         if targets.known is not None:
             log_F1 = np.where(targets.settled, -np.inf, log_F1)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.execution import DEFAULT_CHUNK, bag_cuts
-from bagwise.posterior import MAX_DIMENSIONS, Posterior, principal_factor
+from bagwise.posterior import MAX_DIMENSIONS, Posterior, _positive_from_logs, principal_factor
 
 Array = NDArray[Any]
 
@@ -32,10 +32,14 @@ class GibbsPosterior(Posterior):
     means: Array  # (n_samples, M)
 
     def __post_init__(self) -> None:
-        if self.means.ndim != 2 or self.means.shape[1:] != self.m.shape or not len(self.means):
+        super().__post_init__()
+        means = np.asarray(self.means)
+        if means.ndim != 2 or means.shape[1] != len(self.m) or not len(means):
             raise ValueError(
-                f"means must have shape (n_samples, {len(self.m)}), got {self.means.shape}"
+                f"posterior: means must have shape (n_samples, {len(self.m)}), got {means.shape}"
             )
+        if means.dtype.kind != "f" or not np.all(np.isfinite(means)):
+            raise ValueError("posterior: means must be finite numbers")
 
     def latent(self, X: Array) -> tuple[Array, Array]:
         """Mean and variance of f_n: c0 + a_n'm and a_n'(S + Cov_s(means_s))a_n + kt_n."""
@@ -61,8 +65,7 @@ class GibbsPosterior(Posterior):
         with np.errstate(divide="ignore"):
             log_first = np.add.reduceat(np.log(first), offsets[:-1])
             log_second = np.add.reduceat(np.log(second), offsets[:-1])
-        variance = np.exp(log_second) - np.exp(2 * log_first)
-        return -np.expm1(np.minimum(log_first, 0.0)), np.sqrt(np.maximum(variance, 0))
+        return _positive_from_logs(log_first, log_second)
 
     def _moments(self, X: Array, rarer: bool) -> tuple[Array, Array, Array]:
         """E[P(y = 0 | f)] and E[P(y = 0 | f)^2], of y = 1 where `rarer` flips it, and where."""
@@ -84,10 +87,10 @@ class GibbsPosterior(Posterior):
             A, kt = self._whitener(self.scaled(X[rows]))
             yield rows, np.asarray(A, dtype=np.float64), np.asarray(kt, dtype=np.float64)
 
-    def _log_joint_negative(self, X: Array, offsets: Array, power: int) -> Array:
-        """log E[P(all instances negative | f)^power] for each bag."""
-        parts = self._bags_of_features(X, offsets)
-        return np.array([self._joint_mixture_bag(A, kt, power) for A, kt in parts])
+    def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
+        logs = [self._joint_mixture_bag(A, kt) for A, kt in self._bags_of_features(X, offsets)]
+        log_first, log_second = np.array(logs).T
+        return _positive_from_logs(log_first, log_second)
 
     def _bags_of_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array]]:
         """A (n, M) and kt (n,), bag by bag."""
@@ -99,23 +102,30 @@ class GibbsPosterior(Posterior):
                 rows = slice(offsets[b] - begin, offsets[b + 1] - begin)
                 yield A[rows], kt[rows]
 
-    def _joint_mixture_bag(self, A: Array, kt: Array, power: int) -> float:
-        """log E[prod_n P(y_n = 0 | f_n)^power] over components, v (Sobol) and the residuals."""
+    def _joint_mixture_bag(self, A: Array, kt: Array) -> tuple[float, float]:
+        """Logs of E[P0] and E[P0^2], P0 = prod_n P(y_n = 0 | f_n).
+
+        Averages run over components, over v within them (Sobol) and over residuals.
+        """
         G = A @ self._S_root  # (n, M)
         if len(A) == 1:
             mean, variance, weights = grouped(self.c0 + A @ self.means.T)
-            moments = self._link.negative_moments(mean, variance + kt + np.sum(G**2))
+            both = self._link.negative_moments(mean, variance + kt + np.sum(G**2))
             with np.errstate(divide="ignore"):
-                return float(np.log(moments[power - 1][0] @ weights))
-        U = principal_factor(G)[:, :MAX_DIMENSIONS]  # (n, r)
-        draws = self._mixture_draws[1][:, : U.shape[1]]
-        log_product = np.zeros(len(draws))
+                first, second = (float(np.log(x[0] @ weights)) for x in both)
+            return first, second
+        U = principal_factor(G)
+        kt = kt + np.sum(U[:, MAX_DIMENSIONS:] ** 2, axis=1)  # what is not sampled jointly
+        means, draws = self._mixture_draws
+        draws = draws[:, : U.shape[1]]  # (draws, r)
+        logs = np.zeros((2, len(draws)))
         for start in range(0, len(A), ROWS_PER_BLOCK):
             rows = slice(start, start + ROWS_PER_BLOCK)
-            f = self.c0 + A[rows] @ self._mixture_draws[0].T + U[rows] @ draws.T
+            f = self.c0 + A[rows] @ means.T + U[rows, :MAX_DIMENSIONS] @ draws.T
             with np.errstate(divide="ignore"):
-                log_product += np.log(self._link.smoothed_negative(f, kt[rows], power)).sum(axis=0)
-        return float(special.logsumexp(log_product) - np.log(len(draws)))
+                logs += np.log(self._link.smoothed_negative(f, kt[rows])).sum(axis=1)
+        first, second = special.logsumexp(logs, axis=1) - np.log(len(draws))
+        return float(first), float(second)
 
     @cached_property
     def _mixture_draws(self) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from bagwise.execution import DEFAULT_CHUNK, bag_cuts
 from bagwise.features import Whitener, whitener
 from bagwise.kernels import Kernel
 from bagwise.links import Link, Logistic, Probit
+from bagwise.parameters import check_choice
 
 Array = NDArray[Any]
 
@@ -41,6 +42,18 @@ class Posterior:
     jitter: float
     seed: int  # of the Sobol points: predictions of one fitted model are deterministic
 
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        M, D = np.shape(self.Z) if np.ndim(self.Z) == 2 else (-1, -1)
+        shapes = {"m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
+        for name, shape in shapes.items():
+            value = np.asarray(getattr(self, name))
+            if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
+                raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
+        check_choice("posterior: link", self.link, LINKS)
+        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 0) and self.jitter > 0):
+            raise ValueError("posterior: kernel, scale and jitter must be valid")
+
     def scaled(self, X: Array) -> Array:
         """Features in the units the kernel sees, in the dtype of `X`."""
         return (X - self.shift.astype(X.dtype)) / self.scale.astype(X.dtype)
@@ -60,24 +73,18 @@ class Posterior:
         """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n."""
         return self._link.positive_moments(*self.latent(X))
 
-    def bag_probability(self, X: Array, offsets: Array, score: str) -> Array:
-        """Probability that a bag is positive; see `bags`."""
-        if score == "joint":
-            return -np.expm1(np.minimum(self._log_joint_negative(X, offsets, power=1), 0.0))
-        return self.bags(X, offsets, score)[0]
-
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Probability that a bag is positive, and its posterior standard deviation.
 
         ``joint`` integrates over q(v) what all instances of a bag share, ``noisy-or`` takes
         instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
         """
-        if score == "joint":
-            first, second = (self._log_joint_negative(X, offsets, power) for power in (1, 2))
-            return _positive_from_logs(first, second)
-        if score == "max":
-            return self._max_bags(X, offsets)
-        return self._noisy_or_bags(X, offsets)
+        scores = {
+            "joint": self._joint_bags,
+            "noisy-or": self._noisy_or_bags,
+            "max": self._max_bags,
+        }
+        return scores[check_choice("bag_score", score, scores)](X, offsets)
 
     def _max_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
         p, std = self.instances(X)
@@ -91,10 +98,10 @@ class Posterior:
             log_second = np.add.reduceat(np.log(second), offsets[:-1])
         return _positive_from_logs(log_first, log_second)
 
-    def _log_joint_negative(self, X: Array, offsets: Array, power: int) -> Array:
-        """log E[P(all instances negative | f)^power] for each bag."""
-        parts = self._bag_features(X, offsets)
-        return np.array([self._joint_bag(mu, kt, G, power) for mu, kt, G in parts])
+    def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
+        logs = [self._joint_bag(mu, kt, G) for mu, kt, G in self._bag_features(X, offsets)]
+        log_first, log_second = np.array(logs).T
+        return _positive_from_logs(log_first, log_second)
 
     def _bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
@@ -108,21 +115,25 @@ class Posterior:
                 rows = slice(offsets[b] - begin, offsets[b + 1] - begin)
                 yield mu[rows], kt[rows], G[rows]
 
-    def _joint_bag(self, mu: Array, kt: Array, G: Array, power: int) -> float:
-        """log E[prod_n P(y_n = 0 | f_n)^power] over v (Sobol) and the residuals."""
+    def _joint_bag(self, mu: Array, kt: Array, G: Array) -> tuple[float, float]:
+        """Logs of E[P0] and E[P0^2], P0 = prod_n P(y_n = 0 | f_n), over v (Sobol) and residuals."""
         if len(mu) == 1:
-            moments = self._link.negative_moments(mu, kt + np.sum(G**2, axis=1))
+            first, second = self._link.negative_moments(mu, kt + np.sum(G**2, axis=1))
             with np.errstate(divide="ignore"):
-                return float(np.log(moments[power - 1][0]))
-        U = principal_factor(G)[:, :MAX_DIMENSIONS]  # (n, r)
+                return float(np.log(first[0])), float(np.log(second[0]))
+        U = principal_factor(G)
+        kt = kt + np.sum(U[:, MAX_DIMENSIONS:] ** 2, axis=1)  # what is not sampled jointly
+        U = U[:, :MAX_DIMENSIONS]  # (n, r)
         draws = self._draws[:, : U.shape[1]]  # (1024, r)
-        log_product = np.zeros(len(draws))
+        logs = np.zeros((2, len(draws)))
         for start in range(0, len(mu), ROWS_PER_BLOCK):
             rows = slice(start, start + ROWS_PER_BLOCK)
             f = mu[rows, None] + U[rows] @ draws.T  # (n, 1024)
             with np.errstate(divide="ignore"):
-                log_product += np.log(self._link.smoothed_negative(f, kt[rows], power)).sum(axis=0)
-        return float(special.logsumexp(log_product) - np.log(len(draws)))
+                moments = np.log(self._link.smoothed_negative(f, kt[rows]))
+            logs += moments.sum(axis=1)
+        first, second = special.logsumexp(logs, axis=1) - np.log(len(draws))
+        return float(first), float(second)
 
     @cached_property
     def _link(self) -> Link:

@@ -110,7 +110,7 @@ class Sites(ABC):
 
     constant_precision: bool  # Lambda does not depend on q
     stateful = False  # local values depend on earlier sweeps, not on q alone
-    normalised = True  # the bound is one on the evidence, so it may choose the mean
+    bound_learns_mean = False  # c0 may follow the bound: true where that behaves
     warm_start: Sites | None = None  # sites whose optimal q is a better start than N(0, I)
 
     def start(self, chunk: Chunk, q: Q) -> Stats:
@@ -134,19 +134,14 @@ class LogisticSites(Sites):
     density: Density = field(default_factory=HyperbolicSecant)
     constant_precision = False
 
-    @property
-    def normalised(self) -> bool:  # type: ignore[override]
-        """Other densities lack their normaliser: their bound falls without end in the mean."""
-        return isinstance(self.density, HyperbolicSecant)
-
     def local_step(self, chunk: Chunk, q: Q, with_precision: bool) -> Stats:
         mu = latent_mean(chunk, q)
         xi = np.sqrt(second_moment(chunk, q, mu))  # [V17, below Eq. 12]
-        Ey = expected_labels(self.likelihood, mu, chunk.targets)
+        log_prob, g = self.likelihood.log_prob_and_gradient(mu, chunk.targets)
+        Ey = self.likelihood.link.hazard(mu) + g  # sigmoid(mu) + d log Z / d mu
         eta = Ey - 0.5  # [V17, Eq. 12]
         bound = float(
-            np.sum(self.likelihood.log_prob(mu, chunk.targets))
-            + np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi))
+            np.sum(log_prob) + np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi))
         )
         precision = diagonal_precision(chunk.A, self.density.theta(xi))  # [C24, Eq. 27-28]
         return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
@@ -163,14 +158,16 @@ class ProbitSites(Sites):
     likelihood: BagLikelihood
     integrate_residual: bool = True
     constant_precision = True
+    bound_learns_mean = True  # the logistic bound drives it far down instead
 
     def local_step(self, chunk: Chunk, q: Q, with_precision: bool) -> Stats:
         s = self.noise_scale(chunk.kt)
         mu = latent_mean(chunk, q)
         z = mu / s
-        Em = mu + s * self.likelihood.gradient(z, chunk.targets)  # [W21, Eq. 21-23]
+        log_prob, g = self.likelihood.log_prob_and_gradient(z, chunk.targets)
+        Em = mu + s * g  # [W21, Eq. 21-23]
         eta = Em / s**2
-        bound = float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
+        bound = float(np.sum(log_prob))
         if not self.integrate_residual:
             bound -= 0.5 * float(np.sum(chunk.kt, dtype=np.float64))
         precision = diagonal_precision(chunk.A, 1 / s**2) if with_precision else None
@@ -200,7 +197,7 @@ def second_moment(chunk: Chunk, q: Q, mu: Array) -> Array:
 
 def expected_labels(likelihood: BagLikelihood, mu: Array, targets: Targets) -> Array:
     """E y_n under the exact joint posterior of a bag's labels: sigmoid(mu) + d log Z / d mu."""
-    return np.exp(likelihood.link.log_hazard(mu)) + likelihood.gradient(mu, targets)
+    return likelihood.link.hazard(mu) + likelihood.gradient(mu, targets)
 
 
 def diagonal_precision(A: Array, lam: Array) -> Precision:

@@ -37,7 +37,6 @@ class StatefulSites(Sites):
 
     constant_precision = False
     stateful = True
-    normalised = False
 
     def __init__(self, likelihood: BagLikelihood, init: Values | None = None) -> None:
         self.likelihood = likelihood

@@ -13,7 +13,7 @@ from bagwise.features import whitener
 from bagwise.infer.cavi import CoordinateAscent
 from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.infer.laplace import Laplace
-from bagwise.infer.loop import Trace
+from bagwise.infer.loop import Trace, warn_not_converged
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.sites import Q, Sites, standard_q
@@ -52,33 +52,42 @@ def fit_q(
     *,
     mean: float | None,
     learn_kernel: bool,
+    prior_scale: float,
     inference: str,
     max_iter: int,
     tol: float,
     verbose: int = 0,
 ) -> Result:
-    """Fit q(v); `mean=None` learns the constant mean, `anchor` centres the kernel's prior."""
+    """Fit q(v); `mean=None` learns the constant mean.
+
+    `anchor` and `prior_scale` are centre and spread of the prior of the kernel's log-parameters.
+    """
     learn_mean = mean is None
     start = Hyperparameters(kernel, START_MEAN if mean is None else mean)
     prior = Hyperparameters(anchor, start.c0)
-    from_bound = inference == "vi" and problem.sites.normalised
+    from_bound = inference == "vi" and problem.sites.bound_learns_mean
     needs_evidence = learn_kernel or (learn_mean and not from_bound)
-    objective = EvidenceObjective(
-        problem.data.subsample(LEARNING_ROWS, np.random.default_rng(problem.seed)),
-        problem.likelihood,
-        problem.Z,
-        problem.jitter,
-        start,
-        prior,
-        learn_kernel,
-        learn_mean,
-    )
-    h = learn(objective) if needs_evidence else start
+    h, v = start, np.zeros(len(problem.Z))
+    if needs_evidence:
+        objective = EvidenceObjective(
+            problem.data.subsample(LEARNING_ROWS, np.random.default_rng(problem.seed)),
+            problem.likelihood,
+            problem.Z,
+            problem.jitter,
+            start,
+            prior,
+            learn_kernel,
+            learn_mean,
+            prior_scale,
+        )
+        h, v = learn(objective), objective.v
     sweeper = Sweeper(problem.data, whitener(h.kernel, problem.Z, problem.jitter))
     if inference == "laplace":
         mode = Laplace(problem.likelihood, sweeper).mode(
-            objective.v, h.c0, max_iter=max_iter, tol=tol, verbose=verbose
+            v, h.c0, max_iter=max_iter, tol=tol, verbose=verbose
         )
+        if not mode.trace.converged:
+            warn_not_converged(max_iter, tol)
         return Result(mode.as_q(h.c0), h.kernel, mode.evidence_trace())
     # A mean learned from the evidence stays: the mean-field bound would push it far down.
     learn_mean = learn_mean and not needs_evidence

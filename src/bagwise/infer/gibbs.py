@@ -22,9 +22,10 @@ from scipy import special
 from threadpoolctl import threadpool_limits
 
 from bagwise.execution import Sweeper
-from bagwise.infer.diagnostics import effective_sample_size, split_r_hat
+from bagwise.infer.diagnostics import MIN_SAMPLES, effective_sample_size, split_r_hat
 from bagwise.labels import Targets
 from bagwise.linalg import cholesky, inverse_lower, logdet_from_cholesky
+from bagwise.parameters import check_integer
 from bagwise.sites import Chunk, Q, diagonal_precision
 
 Array = NDArray[Any]
@@ -169,9 +170,15 @@ class GibbsSampler:
         self.S = self._L_inv.T @ self._L_inv  # (M, M) Cov(v | m)
         self.log_det_S = -logdet_from_cholesky(L)
 
-    def init_state(self, rng: np.random.Generator) -> GibbsState:
-        """v from its prior, wider than the posterior as R-hat wants it, and m | v, T."""
+    def init_state(self, rng: np.random.Generator, start: Q | None = None) -> GibbsState:
+        """v from `start` or from its prior, and m | v, T.
+
+        R-hat wants starts wider than the posterior, as the prior is; many instances may need
+        hundreds of sweeps from there, and few from an approximate posterior.
+        """
         v = rng.standard_normal(len(self.S))
+        if start is not None:
+            v = start.m + cholesky(start.S, name="S of the start", jitter=1e-12) @ v
         m, log_prob = self.draw_m(rng, v)
         return GibbsState(v, m, np.zeros_like(v), log_prob - 0.5 * float(v @ v))
 
@@ -223,7 +230,7 @@ class GibbsResult:
     v: Array  # (n_chains, n_samples, M)
     S: Array  # (M, M) Cov(v | m): the posterior of v is the mixture of N(means, S)
     log_det_S: float
-    log_joint: Array  # (n_chains, burn_in + n_samples) log p(T | v) - |v|^2 / 2
+    log_joint: Array  # (n_chains, burn_in + thin * n_samples) log p(T | v) - |v|^2 / 2
     r_hat: Array  # (M,) split R-hat of v
     ess: Array  # (M,) effective number of draws of v
 
@@ -254,7 +261,7 @@ class _Chain:
 
     means: Array  # (n_samples, M)
     v: Array  # (n_samples, M)
-    log_joint: Array  # (burn_in + n_samples,)
+    log_joint: Array  # (n_sweeps,)
 
 
 def run_chains(
@@ -264,7 +271,9 @@ def run_chains(
     n_samples: int = 1000,
     burn_in: int = 200,
     n_chains: int = 4,
+    thin: int = 1,
     seed: int = 0,
+    start: Q | None = None,
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> GibbsResult:
@@ -272,17 +281,25 @@ def run_chains(
 
     Parameters
     ----------
-    n_samples, burn_in : sweeps kept and sweeps thrown away before them, per chain.
-    n_chains : each starts at its own draw from the prior, with its own stream of `seed`.
+    n_samples, burn_in : draws kept and sweeps thrown away before them, per chain.
+    thin : sweeps per draw kept. Sweeps are cheap but take small steps where labels say little
+        of the many m they augment: tens to hundreds make one independent draw of v.
+    n_chains : each starts at its own draw, with its own stream of random numbers from `seed`.
+    start : an approximate posterior to draw the starts from; None is the prior.
     n_jobs : processes; None takes one per chain and core, or this one alone for short runs.
     verbose : 1 prints the log joint density of each chain ten times.
     """
+    check_integer("n_samples", n_samples, at_least=MIN_SAMPLES)
+    check_integer("burn_in", burn_in, at_least=0)
+    check_integer("n_chains", n_chains, at_least=1)
+    check_integer("thin", thin, at_least=1)
     sampler = GibbsSampler(sweeper.chunks, c0)
     seeds = np.random.SeedSequence(seed).spawn(n_chains)
-    jobs = n_jobs or _default_jobs(sampler, n_chains, n_samples + burn_in)
+    jobs = n_jobs or _default_jobs(sampler, n_chains, burn_in + thin * n_samples)
     run = joblib.delayed(_run_chain)
-    chains = joblib.Parallel(n_jobs=min(jobs, n_chains) if jobs > 0 else jobs)(
-        run(sampler, chain, seeds[chain], n_samples, burn_in, verbose) for chain in range(n_chains)
+    chains = joblib.Parallel(n_jobs=min(joblib.effective_n_jobs(jobs), n_chains))(
+        run(sampler, _Plan(chain, seeds[chain], n_samples, burn_in, thin, start, verbose))
+        for chain in range(n_chains)
     )
     v = np.stack([c.v for c in chains])
     return GibbsResult(
@@ -302,25 +319,36 @@ def _default_jobs(sampler: GibbsSampler, n_chains: int, n_sweeps: int) -> int:
     return 1 if seconds < SERIAL_SECONDS else min(n_chains, joblib.cpu_count())
 
 
-def _run_chain(
-    sampler: GibbsSampler,
-    chain: int,
-    seed: np.random.SeedSequence,
-    n_samples: int,
-    burn_in: int,
-    verbose: int,
-) -> _Chain:
-    rng = np.random.default_rng(seed)
-    n_sweeps, M = burn_in + n_samples, len(sampler.S)
-    means, v, log_joint = np.empty((n_samples, M)), np.empty((n_samples, M)), np.empty(n_sweeps)
+@dataclass(frozen=True)
+class _Plan:
+    """What one chain is to do."""
+
+    chain: int
+    seed: np.random.SeedSequence
+    n_samples: int
+    burn_in: int
+    thin: int
+    start: Q | None
+    verbose: int
+
+    @property
+    def n_sweeps(self) -> int:
+        return self.burn_in + self.thin * self.n_samples
+
+
+def _run_chain(sampler: GibbsSampler, plan: _Plan) -> _Chain:
+    rng = np.random.default_rng(plan.seed)
+    n_sweeps, shape = plan.n_sweeps, (plan.n_samples, len(sampler.S))
+    means, v, log_joint = np.empty(shape), np.empty(shape), np.empty(n_sweeps)
     # The number of BLAS threads changes the last bits of sums, and differs between processes.
     with threadpool_limits(limits=1, user_api="blas"):
-        state = sampler.init_state(rng)
+        state = sampler.init_state(rng, plan.start)
         for sweep in range(n_sweeps):
             state = sampler.step(rng, state)
             log_joint[sweep] = state.log_joint
-            if sweep >= burn_in:
-                means[sweep - burn_in], v[sweep - burn_in] = state.mean, state.v
-            if verbose and (sweep + 1) % max(n_sweeps // 10, 1) == 0:
-                print(f"chain {chain}  sweep {sweep + 1:5d}  log joint {state.log_joint:.6f}")
+            kept, rest = divmod(sweep + 1 - plan.burn_in, plan.thin)
+            if kept >= 1 and rest == 0:
+                means[kept - 1], v[kept - 1] = state.mean, state.v
+            if plan.verbose and (sweep + 1) % max(n_sweeps // 10, 1) == 0:
+                print(f"chain {plan.chain}  sweep {sweep + 1:5d}  log joint {log_joint[sweep]:.6f}")
     return _Chain(means, v, log_joint)

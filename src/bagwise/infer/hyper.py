@@ -92,7 +92,14 @@ def learn(objective: EvidenceObjective, max_iter: int = 40) -> Hyperparameters:
         return objective.start
     if not np.allclose(starts[0], starts[1]):
         starts.sort(key=lambda x: objective(x)[0])
-    return objective.unpack(minimise(objective, starts[0], max_iter=max_iter))
+
+    def in_prior_units(u: Array) -> tuple[float, Array]:
+        value, gradient = objective(objective.centre + objective.scale * u)
+        return value, objective.scale * gradient
+
+    u = (starts[0] - objective.centre) / objective.scale
+    u = minimise(in_prior_units, u, max_iter=max_iter)
+    return objective.unpack(objective.centre + objective.scale * u)
 
 
 def minimise(
@@ -100,16 +107,16 @@ def minimise(
     x: Array,
     *,
     max_iter: int,
-    tol: float = 0.02,
+    tol: float = 1e-3,
+    gradient_tol: float = 0.05,
     max_step: float = 1.0,
     memory: int = 10,
 ) -> Array:
-    """L-BFGS with backtracking; stops when a step gains less than `tol` nats.
+    """L-BFGS with backtracking; stops at a small gradient when a step gains less than `tol`.
 
-    Steps never exceed `max_step` in any coordinate.
-    A logarithmic parameter then changes by a factor of e at most per step, which keeps the
-    search away from settings where the Laplace approximation breaks down; a setting where it
-    does break down counts as a rejected step.
+    Steps never exceed `max_step` in any coordinate, which keeps the search away from settings
+    where the Laplace approximation breaks down; a setting where it does break down counts as
+    a rejected step.
 
     >>> minimise(lambda x: (float(x @ x), 2 * x), np.array([3.0, -4.0]), max_iter=50).round(3) + 0
     array([0., 0.])
@@ -127,7 +134,7 @@ def minimise(
         if s @ y > 1e-10 * (y @ y):
             pairs = [*pairs, (s, y)][-memory:]
         gain, x, value, gradient = value - new_value, new_x, new_value, new_gradient
-        if gain <= tol and len(pairs) > 1:  # the first step is short, whatever it gains
+        if gain <= tol and np.max(np.abs(gradient)) <= gradient_tol:
             break
     return x
 

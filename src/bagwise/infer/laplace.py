@@ -89,7 +89,7 @@ class Laplace:
             # a line search that rounding would mislead: it squares the error left in v.
             converged = float(gradient @ step) <= tol * max(abs(history[-1]), 1.0)
             if converged:
-                v, value = v + step, max(self._log_joint(v + step, c0), history[-1])
+                v, value = v + step, self._log_joint(v + step, c0)
             else:
                 v, value = self._line_search(v, c0, step, gradient, history[-1])
             if converged and (escape := _descent_from_saddle(sums.hessian)) is not None:

@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Trace:
-    """How a fit went: objective after each sweep."""
+    """How a fit went: the objective at the start and after each sweep."""
 
     history: tuple[float, ...]
     converged: bool
@@ -23,7 +23,7 @@ class Trace:
     @property
     def n_iter(self) -> int:
         """Number of sweeps."""
-        return len(self.history)
+        return len(self.history) - 1
 
 
 def converge(
@@ -41,7 +41,7 @@ def converge(
     >>> trace.converged, round(state, 3)
     (True, 0.004)
     """
-    history: list[float] = []
+    history = [objective(state)]
     for sweep in range(1, max_iter + 1):
         state = step(state)
         history.append(objective(state))
@@ -52,12 +52,17 @@ def converge(
             )
         if verbose:
             print(f"sweep {sweep:4d}  objective {history[-1]:.6f}")
-        if sweep > 1 and abs(history[-1] - history[-2]) <= tol * max(abs(history[-1]), 1.0):
+        if abs(history[-1] - history[-2]) <= tol * max(abs(history[-1]), 1.0):
             return state, Trace(tuple(history), True)
+    warn_not_converged(max_iter, tol)
+    return state, Trace(tuple(history), False)
+
+
+def warn_not_converged(max_iter: int, tol: float) -> None:
+    """Tell the user that a fit was cut short, and what to do."""
     warnings.warn(
         f"the fit stopped after max_iter={max_iter} sweeps before the objective changed by less "
         f"than tol={tol:g} (relative); raise max_iter or tol",
         ConvergenceWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
-    return state, Trace(tuple(history), False)
