@@ -12,20 +12,22 @@ from bagwise.couplings import (
     Coupling,
     DensePrior,
     LowRankPrior,
+    predictive_prior,
+    predictive_variance,
+)
+from bagwise.graphs import neighbor_graph
+from bagwise.labels import BagLikelihood, Targets
+from bagwise.links import Probit
+from bagwise.orthants import (
     bag_moments,
     cumulant_correction,
     lambda_gradient,
     log_orthant,
     orthant_diagonal,
     orthant_ep,
-    predictive_prior,
-    predictive_variance,
     residual_trace_gradient,
     trace_gradient,
 )
-from bagwise.graphs import neighbor_graph
-from bagwise.labels import BagLikelihood, Targets
-from bagwise.links import Probit
 from brute_force import make_targets
 
 

@@ -28,7 +28,7 @@ from bagwise.parameters import (
     check_number,
     check_rows,
 )
-from bagwise.posterior import Posterior
+from bagwise.posterior import BAG_SCORES, Posterior
 from bagwise.sites import Sites
 from bagwise.validation import (
     bags_to_fit,
@@ -134,7 +134,9 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         Xs = self._scaled(bags.X, shift, scale)
         Z = self._inducing_points(Xs, bags, T, known, shift, scale, rng)
         problem = Problem(
-            data=TrainingData(Xs, bags.offsets, T, known, self.chunk_size),
+            data=TrainingData(
+                Xs, bags.offsets, T, known, self.chunk_size, self._neighbor_graph(bags)
+            ),
             Z=Z,
             likelihood=self._likelihood(),
             sites=self._sites(self._checked_init(bags.n_instances)),
@@ -152,7 +154,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         With `return_std`, also the posterior standard deviation of that probability.
         """
         bags = bags_to_predict(self, X)
-        p, std = self.posterior_.bags(bags.X, bags.offsets, self.bag_score)
+        p, std = self._predictor(bags).bags(bags.X, bags.offsets, self.bag_score)
         both = np.column_stack([1 - p, p])
         return (both, std) if return_std else both
 
@@ -169,7 +171,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         With `return_std`, also the posterior standard deviation of that probability.
         """
         bags = bags_to_predict(self, X)
-        p, std = self.posterior_.instances(bags.X)
+        p, std = self._predictor(bags).instances(bags.X)
         both = np.column_stack([1 - p, p])
         return (both, std) if return_std else both
 
@@ -187,7 +189,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         """For each bag the rows of `bags.X` of its `k` most probable instances, best first."""
         check_integer("k", k, at_least=1)
         bags = bags_to_predict(self, X)
-        p, _ = self.posterior_.instances(bags.X)
+        p, _ = self._predictor(bags).instances(bags.X)
         ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
         return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
 
@@ -202,7 +204,7 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one file that `bagwise.load` reads without running code."""
         check_is_fitted(self)
-        fitted = {name: getattr(self, name) for name in FITTED}
+        fitted = {name: getattr(self, name) for name in self._fitted_names()}
         names = getattr(self, "feature_names_in_", None)
         state = {
             "parameters": self._storable_parameters(),
@@ -211,6 +213,10 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         }
         register_kernels()
         write_state(path, state, kind=type(self).__name__)
+
+    def _fitted_names(self) -> tuple[str, ...]:
+        """Attributes that make a fitted model."""
+        return FITTED
 
     def _storable_parameters(self) -> dict[str, Any]:
         """Arguments as plain values; a random generator's state is not part of a model."""
@@ -244,6 +250,17 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         return tags
 
+    def _make_posterior(self, parts: dict[str, Any], result: Result) -> Posterior:
+        return Posterior(**parts)
+
+    def _neighbor_graph(self, bags: Bags) -> Any:
+        """Which instances of a bag are neighbours, for models that couple them."""
+        return None
+
+    def _predictor(self, bags: Bags) -> Any:
+        """What answers `instances` and `bags` for these bags."""
+        return self.posterior_
+
     def _likelihood(self) -> BagLikelihood:
         raise NotImplementedError
 
@@ -265,12 +282,12 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         check_choice("standardize", self.standardize, ("auto", True, False))
         check_choice("approximation", self.approximation, ("fitc", "vfe"))
         check_choice("inference", self.inference, self._inferences)
-        if self.inference == "laplace" and self.approximation == "vfe":
+        if self.inference != "vi" and self.approximation == "vfe":
             raise ValueError(
-                "inference='laplace' integrates the residual out and has no 'vfe' form; use "
-                "approximation='fitc'"
+                f"inference={self.inference!r} integrates the residual out and has no 'vfe' form; "
+                "use approximation='fitc'"
             )
-        check_choice("bag_score", self.bag_score, ("joint", "noisy-or", "max"))
+        check_choice("bag_score", self.bag_score, BAG_SCORES)
         check_integer("max_iter", self.max_iter, at_least=1)
         check_number("tol", self.tol, at_least=0)
         check_number("jitter", self.jitter, above=0)
@@ -351,22 +368,28 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
             max_iter=self.max_iter,
             tol=self.tol,
             verbose=self.verbose,
+            chains=self._chains(),
         )
+
+    def _chains(self) -> dict[str, int] | None:
+        """Settings of the Gibbs sampler, for models that have one."""
+        return None
 
     def _store(self, result: Result, problem: Problem, shift: Array, scale: Array) -> None:
         q = result.q
-        self.posterior_ = Posterior(
-            kernel=result.kernel,
-            Z=problem.Z,
-            m=q.m,
-            S=q.S,
-            c0=q.c0,
-            link=self._link,
-            shift=shift,
-            scale=scale,
-            jitter=float(self.jitter),
-            seed=problem.seed,
-        )
+        parts = {
+            "kernel": result.kernel,
+            "Z": problem.Z,
+            "m": q.m,
+            "S": q.S,
+            "c0": q.c0,
+            "link": self._link,
+            "shift": shift,
+            "scale": scale,
+            "jitter": float(self.jitter),
+            "seed": problem.seed,
+        }
+        self.posterior_ = self._make_posterior(parts, result)
         self.elbo_history_ = np.array(result.trace.history)
         self.elbo_ = result.trace.history[-1]
         self.n_iter_ = result.trace.n_iter

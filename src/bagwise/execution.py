@@ -36,11 +36,13 @@ class TrainingData:
         T: NDArray[np.bool_],
         known: Array | None = None,
         chunk_size: int | None = None,
+        graph: Any = None,
     ) -> None:
         self.X = X
         self.offsets = offsets
         self.T = T
         self.known = known
+        self.graph = graph
         self.chunk_size = chunk_size or DEFAULT_CHUNK
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
@@ -65,7 +67,8 @@ class TrainingData:
             rows = slice(self.offsets[first], self.offsets[last])
             X = self.X[rows]
             A, kt = whitener(X)
-            yield Chunk(X, A, kt, self.targets(int(first), int(last)), int(rows.start))
+            graph = None if self.graph is None else self.graph[rows][:, rows]
+            yield Chunk(X, A, kt, self.targets(int(first), int(last)), int(rows.start), graph)
 
     def targets(self, first: int, last: int) -> Targets:
         """Labels of bags first..last-1."""

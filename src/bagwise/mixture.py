@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.execution import DEFAULT_CHUNK, bag_cuts
-from bagwise.posterior import MAX_DIMENSIONS, Posterior, _positive_from_logs, principal_factor
+from bagwise.posterior import (
+    MAX_DIMENSIONS,
+    Posterior,
+    noisy_or,
+    positive_from_logs,
+    principal_factor,
+)
 
 Array = NDArray[Any]
 
@@ -62,10 +68,7 @@ class GibbsPosterior(Posterior):
 
     def _noisy_or_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
         first, second, _ = self._moments(X, rarer=False)
-        with np.errstate(divide="ignore"):
-            log_first = np.add.reduceat(np.log(first), offsets[:-1])
-            log_second = np.add.reduceat(np.log(second), offsets[:-1])
-        return _positive_from_logs(log_first, log_second)
+        return noisy_or(first, second, offsets)
 
     def _moments(self, X: Array, rarer: bool) -> tuple[Array, Array, Array]:
         """E[P(y = 0 | f)] and E[P(y = 0 | f)^2], of y = 1 where `rarer` flips it, and where."""
@@ -76,7 +79,7 @@ class GibbsPosterior(Posterior):
             within = np.maximum(np.einsum("nm,nm->n", A @ self.S, A), 0) + kt
             flipped[rows] = rarer & (mu.mean(axis=1) < 0)
             mean, variance, weights = grouped(np.where(flipped[rows, None], -mu, mu))
-            moments = self._link.negative_moments(mean, variance + within[:, None])
+            moments = self.link_function.negative_moments(mean, variance + within[:, None])
             first[rows], second[rows] = (x @ weights for x in moments)
         return first, second, flipped
 
@@ -90,7 +93,7 @@ class GibbsPosterior(Posterior):
     def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
         logs = [self._joint_mixture_bag(A, kt) for A, kt in self._bags_of_features(X, offsets)]
         log_first, log_second = np.array(logs).T
-        return _positive_from_logs(log_first, log_second)
+        return positive_from_logs(log_first, log_second)
 
     def _bags_of_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array]]:
         """A (n, M) and kt (n,), bag by bag."""
@@ -110,7 +113,7 @@ class GibbsPosterior(Posterior):
         G = A @ self._S_root  # (n, M)
         if len(A) == 1:
             mean, variance, weights = grouped(self.c0 + A @ self.means.T)
-            both = self._link.negative_moments(mean, variance + kt + np.sum(G**2))
+            both = self.link_function.negative_moments(mean, variance + kt + np.sum(G**2))
             with np.errstate(divide="ignore"):
                 first, second = (float(np.log(x[0] @ weights)) for x in both)
             return first, second
@@ -123,7 +126,7 @@ class GibbsPosterior(Posterior):
             rows = slice(start, start + ROWS_PER_BLOCK)
             f = self.c0 + A[rows] @ means.T + U[rows, :MAX_DIMENSIONS] @ draws.T
             with np.errstate(divide="ignore"):
-                logs += np.log(self._link.smoothed_negative(f, kt[rows])).sum(axis=1)
+                logs += np.log(self.link_function.smoothed_negative(f, kt[rows])).sum(axis=1)
         first, second = special.logsumexp(logs, axis=1) - np.log(len(draws))
         return float(first), float(second)
 

@@ -22,6 +22,7 @@ from bagwise.parameters import check_choice
 Array = NDArray[Any]
 
 LINKS: dict[str, type[Link]] = {"logistic": Logistic, "probit": Probit}
+BAG_SCORES = ("joint", "noisy-or", "max")
 LOG2_DRAWS = 10  # 1024 Sobol points: 3e-4 relative error at rank 15, 1.5e-3 at rank 200
 MAX_DIMENSIONS = 2000  # directions sampled per bag; the eigenbasis puts the large ones first
 ROWS_PER_BLOCK = 2048
@@ -71,7 +72,7 @@ class Posterior:
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n."""
-        return self._link.positive_moments(*self.latent(X))
+        return self.link_function.positive_moments(*self.latent(X))
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Probability that a bag is positive, and its posterior standard deviation.
@@ -84,26 +85,20 @@ class Posterior:
             "noisy-or": self._noisy_or_bags,
             "max": self._max_bags,
         }
-        return scores[check_choice("bag_score", score, scores)](X, offsets)
+        return scores[check_choice("bag_score", score, BAG_SCORES)](X, offsets)
 
     def _max_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        p, std = self.instances(X)
-        top = np.array([a + np.argmax(p[a:b]) for a, b in itertools.pairwise(offsets)])
-        return p[top], std[top]
+        return most_probable(*self.instances(X), offsets)
 
     def _noisy_or_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        first, second = self._link.negative_moments(*self.latent(X))
-        with np.errstate(divide="ignore"):
-            log_first = np.add.reduceat(np.log(first), offsets[:-1])
-            log_second = np.add.reduceat(np.log(second), offsets[:-1])
-        return _positive_from_logs(log_first, log_second)
+        return noisy_or(*self.link_function.negative_moments(*self.latent(X)), offsets)
 
     def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        logs = [self._joint_bag(mu, kt, G) for mu, kt, G in self._bag_features(X, offsets)]
+        logs = [self._joint_bag(mu, kt, G) for mu, kt, G in self.bag_features(X, offsets)]
         log_first, log_second = np.array(logs).T
-        return _positive_from_logs(log_first, log_second)
+        return positive_from_logs(log_first, log_second)
 
-    def _bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
+    def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
         cuts = bag_cuts(np.asarray(offsets), DEFAULT_CHUNK)
         for first, last in itertools.pairwise(cuts):
@@ -118,7 +113,7 @@ class Posterior:
     def _joint_bag(self, mu: Array, kt: Array, G: Array) -> tuple[float, float]:
         """Logs of E[P0] and E[P0^2], P0 = prod_n P(y_n = 0 | f_n), over v (Sobol) and residuals."""
         if len(mu) == 1:
-            first, second = self._link.negative_moments(mu, kt + np.sum(G**2, axis=1))
+            first, second = self.link_function.negative_moments(mu, kt + np.sum(G**2, axis=1))
             with np.errstate(divide="ignore"):
                 return float(np.log(first[0])), float(np.log(second[0]))
         U = principal_factor(G)
@@ -130,13 +125,14 @@ class Posterior:
             rows = slice(start, start + ROWS_PER_BLOCK)
             f = mu[rows, None] + U[rows] @ draws.T  # (n, 1024)
             with np.errstate(divide="ignore"):
-                moments = np.log(self._link.smoothed_negative(f, kt[rows]))
+                moments = np.log(self.link_function.smoothed_negative(f, kt[rows]))
             logs += moments.sum(axis=1)
         first, second = special.logsumexp(logs, axis=1) - np.log(len(draws))
         return float(first), float(second)
 
     @cached_property
-    def _link(self) -> Link:
+    def link_function(self) -> Link:
+        """The link that `link` names."""
         return LINKS[self.link]()
 
     @cached_property
@@ -173,7 +169,21 @@ def principal_factor(G: Array) -> Array:
     return U * np.where(U[top, np.arange(U.shape[1])] < 0, -1.0, 1.0)
 
 
-def _positive_from_logs(log_first: Array, log_second: Array) -> tuple[Array, Array]:
+def most_probable(p: Array, std: Array, offsets: Array) -> tuple[Array, Array]:
+    """Each bag's largest instance probability with its standard deviation."""
+    top = np.array([a + np.argmax(p[a:b]) for a, b in itertools.pairwise(offsets)])
+    return p[top], std[top]
+
+
+def noisy_or(first: Array, second: Array, offsets: Array) -> tuple[Array, Array]:
+    """1 - prod_n E[P(y_n = 0)] of each bag and its standard deviation [C24, Eq. 34-37]."""
+    with np.errstate(divide="ignore"):
+        log_first = np.add.reduceat(np.log(first), offsets[:-1])
+        log_second = np.add.reduceat(np.log(second), offsets[:-1])
+    return positive_from_logs(log_first, log_second)
+
+
+def positive_from_logs(log_first: Array, log_second: Array) -> tuple[Array, Array]:
     """1 - P0 and the standard deviation of P0 from the logs of E[P0] and E[P0^2]."""
     variance = np.exp(log_second) - np.exp(2 * log_first)
     return -np.expm1(np.minimum(log_first, 0.0)), np.sqrt(np.maximum(variance, 0))

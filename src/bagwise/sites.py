@@ -30,6 +30,7 @@ class Chunk:
     kt: Array  # (n,)
     targets: Targets
     start: int = 0  # first row in the whole data
+    graph: Any = None  # sparse (n, n) neighbours, for coupled models
 
 
 @dataclass(frozen=True)

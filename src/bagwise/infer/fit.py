@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import whitener
 from bagwise.infer.cavi import CoordinateAscent
+from bagwise.infer.gibbs import GibbsResult, run_chains
 from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.infer.laplace import Laplace
 from bagwise.infer.loop import Trace, warn_not_converged
@@ -21,6 +24,7 @@ from bagwise.sites import Q, Sites, standard_q
 Array = NDArray[Any]
 
 LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that
+GOOD_R_HAT = 1.05
 START_MEAN = -1.0  # most instances are negative before anything is known
 
 
@@ -43,6 +47,7 @@ class Result:
     q: Q
     kernel: Kernel
     trace: Trace
+    gibbs: GibbsResult | None = None
 
 
 def fit_q(
@@ -57,6 +62,7 @@ def fit_q(
     max_iter: int,
     tol: float,
     verbose: int = 0,
+    chains: dict[str, int] | None = None,
 ) -> Result:
     """Fit q(v); `mean=None` learns the constant mean.
 
@@ -89,6 +95,8 @@ def fit_q(
         if not mode.trace.converged:
             warn_not_converged(max_iter, tol)
         return Result(mode.as_q(h.c0), h.kernel, mode.evidence_trace())
+    if inference == "gibbs":
+        return _sample(problem, h, v, sweeper, verbose, **(chains or {}))
     # A mean learned from the evidence stays: the mean-field bound would push it far down.
     learn_mean = learn_mean and not needs_evidence
     q = standard_q(len(problem.Z), h.c0)
@@ -96,3 +104,23 @@ def fit_q(
         ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
         q, trace = ascent.run(q, max_iter=max_iter, tol=tol, verbose=verbose)
     return Result(q, h.kernel, trace)
+
+
+def _sample(
+    problem: Problem, h: Hyperparameters, v: Array, sweeper: Sweeper, verbose: int, **chains: int
+) -> Result:
+    """Gibbs chains started at the Laplace mode."""
+    mode = Laplace(problem.likelihood, sweeper).mode(v, h.c0)
+    result = run_chains(
+        sweeper, h.c0, seed=problem.seed, start=mode.as_q(h.c0), verbose=verbose, **chains
+    )
+    mixed = result.max_r_hat < GOOD_R_HAT
+    if not mixed:
+        warnings.warn(
+            f"the chains disagree: largest split R-hat {result.max_r_hat:.3f}, smallest effective "
+            f"sample size {result.min_ess:.0f}; raise n_samples or thin",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    history = tuple(result.log_joint.mean(axis=0).tolist())
+    return Result(result.as_q(h.c0), h.kernel, Trace(history, bool(mixed)), result)
