@@ -17,6 +17,7 @@ from bagwise.posterior import BAG_SCORES, Posterior, most_probable, noisy_or, po
 
 Array = NDArray[Any]
 
+FULL_RESIDUAL_SIZE = 2000  # larger bags keep the diagonal of their residual covariance
 REPLICA_SIZE = 150  # bags up to that size get an exact-by-EP standard deviation
 
 
@@ -33,12 +34,21 @@ class _Bag:
 class CoupledPredictor:
     """A posterior together with the neighbour graph of the bags that are asked about."""
 
-    def __init__(self, posterior: Posterior, lam: float, graph: Any, offsets: Array) -> None:
+    def __init__(
+        self,
+        posterior: Posterior,
+        lam: float,
+        graph: Any,
+        offsets: Array,
+        *,
+        full_residual: bool = False,
+    ) -> None:
         self.posterior = posterior
         self._link = posterior.link_function
         self.lam = lam
         self.graph = graph
         self.offsets = offsets
+        self.full_residual = full_residual  # residuals of a bag covary, as in [M24]
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(m_n > 0) and the standard deviation of P(m_n > 0 | f) over the posterior of f."""
@@ -89,4 +99,7 @@ class CoupledPredictor:
         features = self.posterior.bag_features(X, self.offsets)
         for (begin, end), (mu, kt, G) in zip(pairwise(self.offsets), features, strict=True):
             rows = slice(begin, end)
+            if self.full_residual and len(mu) <= FULL_RESIDUAL_SIZE:
+                G = np.hstack([G, self.posterior.residual_root(X[rows])])
+                kt = np.zeros(len(mu))
             yield _Bag(Coupling(self.graph[rows][:, rows], self.lam), mu, kt, G)

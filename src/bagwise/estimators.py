@@ -132,23 +132,22 @@ class PGVGPMIL(VGPMIL):
 class PsiVGPMIL(_LogisticMIL):
     """VGPMIL with another Gaussian scale mixture in place of the hyperbolic secant [C24].
 
-        Parameters are those of `VGPMIL`, and
+    Parameters are those of `VGPMIL`, and
 
-        psi : a density with `log_psi` and `theta`, such as `bagwise.densities.Gamma(1, 4)`, or a
-            pair of functions (log_psi, its derivative) on xi >= 0.
+    psi : a density with `log_psi` and `theta`, such as `bagwise.densities.Gamma(1, 4)`, or a
+        pair of functions (log_psi, its derivative) on xi >= 0.
 
-        The normaliser log Z of [C24, Eq. 29] is not estimated: Monte Carlo estimates of it spread
-        over tens of nats. The kernel is learned from the logistic model's Laplace evidence, and
-        parameters of psi are chosen by cross-validation.
+    The normaliser log Z of [C24, Eq. 29] is not estimated: Monte Carlo estimates of it spread
+    over tens of nats. The kernel is learned from the logistic model's Laplace evidence, and
+    parameters of psi are chosen by cross-validation.
 
-        Examples
-        --------
-        >>> from bagwise.datasets import make_digit_bags
-        >>> from bagwise.coupled_posterior import CoupledPredictor
-    from bagwise.densities import Gamma
-        >>> bags, truth = make_digit_bags(40, random_state=0)
-        >>> PsiVGPMIL(psi=Gamma(1.0, 2.0), random_state=0).fit(bags[:30]).predict(bags[30:]).shape
-        (10,)
+    Examples
+    --------
+    >>> import bagwise as bw
+    >>> bags, truth = bw.datasets.make_digit_bags(40, random_state=0)
+    >>> model = PsiVGPMIL(psi=bw.densities.Gamma(1.0, 2.0), random_state=0)
+    >>> model.fit(bags[:30]).predict(bags[30:]).shape
+    (10,)
     """
 
     _inferences = ("vi",)
@@ -327,8 +326,9 @@ class IsingVGPMIL(GaussianProcessMIL):
 
     Parameters are those of `VGPMIL` without `H`, and
 
-    coupling : strength lambda >= 0 of the coupling, or "learn" (from the bound). At 0 the
-        model is `ProbitVGPMIL`.
+    coupling : strength lambda >= 0 of the coupling, or "learn": from the bound, under a
+        log-normal prior around 0.5 (bag labels alone always favour bags of one mind). At 0
+        the model is `ProbitVGPMIL`.
     neighbors : "auto" (from `coords`: adjacent cells of a grid, else the 4 nearest), "chain"
         (consecutive rows, e.g. slices), ("radius", r), ("knn", k), or a sparse (N, N) graph,
         which then serves for these bags only.
@@ -377,7 +377,10 @@ class IsingVGPMIL(GaussianProcessMIL):
         return (*super()._fitted_names(), "coupling_")
 
     def _neighbor_graph(self, bags: Bags) -> Any:
-        return neighbor_graph(bags.coords, bags.offsets, self.neighbors)
+        alone = len(bags) == bags.n_instances and isinstance(self.neighbors, str)
+        # Bags of one have no neighbours, whatever the rule, and need no coordinates.
+        rule = "chain" if alone else self.neighbors
+        return neighbor_graph(bags.coords, bags.offsets, rule)
 
     def _likelihood(self) -> BagLikelihood:
         return BagLikelihood(Probit())
@@ -417,7 +420,11 @@ class IsingVGPMIL(GaussianProcessMIL):
         if self.coupling_ == 0:
             return self.posterior_
         return CoupledPredictor(
-            self.posterior_, self.coupling_, self._neighbor_graph(bags), bags.offsets
+            self.posterior_,
+            self.coupling_,
+            self._neighbor_graph(bags),
+            bags.offsets,
+            full_residual=self.approximation == "vfe",
         )
 
 

@@ -14,7 +14,7 @@ from scipy import special
 from scipy.stats import qmc
 
 from bagwise.execution import DEFAULT_CHUNK, bag_cuts
-from bagwise.features import Whitener, whitener
+from bagwise.features import Whitener, kernel_matrix, whitener
 from bagwise.kernels import Kernel
 from bagwise.links import Link, Logistic, Probit
 from bagwise.parameters import check_choice
@@ -69,6 +69,13 @@ class Posterior:
             spread = np.einsum("nm,nm->n", A @ self.S.astype(A.dtype), A)
             variance[rows] = np.maximum(spread, 0) + kt
         return mean, variance
+
+    def residual_root(self, X: Array) -> Array:
+        """R (n, n) with R R' = K_XX - A A', the covariance of the residuals of these instances."""
+        Xs = np.asarray(self.scaled(X), dtype=np.float64)
+        A, _ = self._whitener(Xs)
+        values, vectors = np.linalg.eigh(kernel_matrix(self.kernel, Xs) - A @ A.T)
+        return vectors * np.sqrt(np.maximum(values, 0))
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n."""

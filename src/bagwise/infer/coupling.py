@@ -13,6 +13,8 @@ from bagwise.ising import IsingSites
 from bagwise.sites import Q
 
 START = 0.5
+# Without a prior lambda runs away: a bag whose instances all agree explains its label best.
+PRIOR_SD = 0.5
 LOWEST, HIGHEST = float(np.log(1e-3)), float(np.log(1e2))
 
 
@@ -27,7 +29,7 @@ def learn_coupling(
     steps: int = 12,
     precision: float = 0.05,
 ) -> float:
-    """Maximise the bound over log lambda by secant steps on its gradient, from `q` at START.
+    """Maximise bound and log prior over log lambda by secant steps, from `q` at START.
 
     By the envelope theorem the gradient at the optimal q for a lambda is that of the optimised
     bound. Steps are at most 1 in log lambda and end when they fall below `precision`.
@@ -39,6 +41,7 @@ def learn_coupling(
         ascent = CoordinateAscent(sites, sweeper, learn_mean=False)
         q, _ = ascent.run(q, max_iter=max_iter, tol=tol)
         slope = sites.lam * _gradient(sites, sweeper, q)
+        slope -= (log_lam - float(np.log(START))) / PRIOR_SD**2
         step = float(np.clip(slope, -1, 1)) if last is None else _secant(log_lam, slope, *last)
         last = (log_lam, slope)
         new = float(np.clip(log_lam + step, LOWEST, HIGHEST))

@@ -1,0 +1,158 @@
+"""The Ising-coupled model: limits, oracles, learning, prediction and bad input."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.stats import multivariate_normal
+
+import bagwise as bw
+from bagwise.kernels import RBF
+
+Oracle = dict[str, np.ndarray]
+SETTINGS = {"n_inducing": 15, "random_state": 0}
+
+
+def grid_bags(n_bags: int = 12, side: int = 4, seed: int = 0) -> tuple[bw.Bags, np.ndarray]:
+    """Grids whose left half is positive in every other bag; features are noisy."""
+    rng = np.random.default_rng(seed)
+    xy = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2)
+    truth = np.concatenate([(b % 2) * (xy[:, 0] < side / 2) for b in range(n_bags)])
+    X = rng.normal(size=(len(truth), 2))
+    X[:, 0] += 2.0 * truth
+    ids = np.repeat(np.arange(n_bags), side**2)
+    coords = np.tile(xy, (n_bags, 1)).astype(float)
+    return bw.Bags.from_arrays(X, ids, np.arange(n_bags) % 2, coords=coords), truth
+
+
+@pytest.mark.parametrize("approximation", ["fitc", "vfe"])
+def test_no_coupling_is_the_probit_model(approximation: str) -> None:
+    bags, _ = grid_bags()
+    ising = bw.IsingVGPMIL(coupling=0.0, approximation=approximation, **SETTINGS).fit(bags)
+    probit = bw.ProbitVGPMIL(approximation=approximation, **SETTINGS).fit(bags)
+    np.testing.assert_allclose(ising.predict_proba(bags), probit.predict_proba(bags), atol=1e-8)
+    np.testing.assert_allclose(ising.elbo_, probit.elbo_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("approximation", ["fitc", "vfe"])
+def test_a_vanishing_coupling_tends_to_the_probit_model(approximation: str) -> None:
+    bags, _ = grid_bags()
+    ising = bw.IsingVGPMIL(coupling=1e-6, approximation=approximation, **SETTINGS).fit(bags)
+    probit = bw.ProbitVGPMIL(approximation=approximation, **SETTINGS).fit(bags)
+    p, q = ising.predict_instance_proba(bags), probit.predict_instance_proba(bags)
+    np.testing.assert_allclose(p, q, atol=1e-3)
+
+
+@pytest.mark.parametrize("lam", [0.5, 2.0])
+@pytest.mark.parametrize("file", ["peers_a", "peers_b"])
+def test_published_model(file: str, lam: float, load_oracle: Callable[[str], Oracle]) -> None:
+    oracle = load_oracle(file)
+    train = bw.Bags.from_arrays(oracle["X"], oracle["bag"], oracle["y"], coords=oracle["coords"])
+    test = bw.Bags.from_arrays(oracle["Xt"], oracle["bagt"], coords=oracle["coords_t"])
+    kernel = RBF(float(oracle["variance"]), float(oracle["lengthscale"]))
+    model = bw.IsingVGPMIL(
+        coupling=lam,
+        moments="diagonal",
+        approximation="vfe",
+        kernel=kernel,
+        inducing=oracle["Z"],
+        mean=0.0,
+        learn_hyperparameters=False,
+        standardize=False,
+        tol=1e-12,
+        max_iter=2000,
+    ).fit(train)
+    L = np.linalg.cholesky(kernel.cross(oracle["Z"], oracle["Z"]) + 1e-6 * np.eye(15))
+    q = model.posterior_
+    np.testing.assert_allclose(L @ q.m, oracle[f"pr{lam}_m"], atol=1e-3)
+    np.testing.assert_allclose(L @ q.S @ L.T, oracle[f"pr{lam}_S"], atol=1e-3)
+    np.testing.assert_allclose(model.latent(test)[0], oracle[f"pr{lam}_fmean"], atol=1e-3)
+    p = model.predict_instance_proba(test)[:, 1]
+    np.testing.assert_allclose(p, oracle[f"pr{lam}_inst"], atol=1e-3)
+
+
+@pytest.mark.parametrize("approximation", ["fitc", "vfe"])
+@pytest.mark.parametrize("lam", [0.3, 3.0])
+def test_the_ep_objective_never_falls(approximation: str, lam: float) -> None:
+    bags, _ = grid_bags()
+    history = (
+        bw.IsingVGPMIL(coupling=lam, approximation=approximation, **SETTINGS)
+        .fit(bags)
+        .elbo_history_
+    )
+    assert np.all(np.diff(history) >= -1e-6 * np.abs(history[1:]))
+
+
+def test_coupling_helps_where_neighbours_agree() -> None:
+    train, _ = grid_bags(20, seed=1)
+    test, truth = grid_bags(20, seed=2)
+    auc = [
+        bw.metrics.roc_auc(
+            truth,
+            bw.IsingVGPMIL(coupling=lam, **SETTINGS).fit(train).predict_instance_proba(test)[:, 1],
+        )
+        for lam in (0.0, 1.0)
+    ]
+    assert auc[1] > auc[0] + 0.02
+
+
+def test_bag_probability_is_the_orthant_of_the_joint_gaussian() -> None:
+    bags, _ = grid_bags(8, side=2)
+    model = bw.IsingVGPMIL(coupling=0.7, **SETTINGS).fit(bags)
+    post = model.posterior_
+    A, kt = post._whitener(bags[0].X)
+    R = np.array([[2, -1, -1, 0], [-1, 2, 0, -1], [-1, 0, 2, -1], [0, -1, -1, 2]], float)
+    sigma = np.linalg.inv(np.eye(4) + 0.7 * R)
+    C = sigma + sigma @ (np.diag(kt) + A @ post.S @ A.T) @ sigma
+    mean = sigma @ (post.c0 + A @ post.m)
+    negative = multivariate_normal(mean, C, abseps=1e-8, maxpts=10**6).cdf(np.zeros(4))
+    p, std = model.predict_proba(bags[0], return_std=True)
+    assert abs(p[0, 0] - negative) < 3e-3
+    assert 0 < std[0] < 0.5
+
+
+def test_learned_coupling_is_positive_and_stored(tmp_path) -> None:
+    bags, _ = grid_bags()
+    model = bw.IsingVGPMIL(coupling="learn", **SETTINGS).fit(bags)
+    assert 1e-3 < model.coupling_ < 100
+    model.save(tmp_path / "m.bagwise")
+    loaded = bw.load(tmp_path / "m.bagwise")
+    np.testing.assert_array_equal(loaded.predict_proba(bags), model.predict_proba(bags))
+
+
+def test_known_labels_are_used() -> None:
+    bags, truth = grid_bags()
+    labels = np.where(np.arange(len(truth)) % 5 == 0, truth, np.nan)
+    plain = bw.IsingVGPMIL(**SETTINGS).fit(bags).predict_instance_proba(bags)[:, 1]
+    told = bags.with_instance_labels(labels)
+    p = bw.IsingVGPMIL(**SETTINGS).fit(told).predict_instance_proba(bags)[:, 1]
+    assert bw.metrics.roc_auc(truth, p) > bw.metrics.roc_auc(truth, plain)
+
+
+def cross_bag_graph(n: int) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(2), ([0, n - 1], [n - 1, 0])), shape=(n, n))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"coupling": -1.0}, "coupling"),
+        ({"coupling": np.nan}, "coupling"),
+        ({"moments": "exact"}, "moments must be one of"),
+        ({"moments": "diagonal", "coupling": "learn"}, "needs moments='ep'"),
+        ({"neighbors": sparse.csr_array((3, 3))}, r"192"),
+        ({"neighbors": cross_bag_graph(192)}, "bag"),
+    ],
+)
+def test_bad_input(settings: dict, match: str) -> None:
+    bags, _ = grid_bags()
+    with pytest.raises(ValueError, match=match):
+        bw.IsingVGPMIL(**settings).fit(bags)
+
+
+def test_missing_coordinates() -> None:
+    bags, _ = grid_bags()
+    bare = bw.Bags.from_arrays(bags.X, bags.bag_index, bags.y)
+    with pytest.raises(ValueError, match="coords"):
+        bw.IsingVGPMIL().fit(bare)
