@@ -108,3 +108,13 @@ def test_subsample_of_small_data_is_the_data() -> None:
     data = TrainingData(X, OFFSETS, T)
     np.testing.assert_array_equal(data.subsample(N, np.random.default_rng(0)).X, X)
     np.testing.assert_array_equal(subsampled(10, seed=1).X, subsampled(10, seed=1).X)
+
+
+@pytest.mark.parametrize(("limit", "dtype"), [(0, np.float32), (10**9, np.float64)])
+def test_many_features_are_kept_in_the_dtype_of_the_data(
+    limit: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bagwise.execution.FLOAT64_FEATURES", limit)
+    data = TrainingData(X.astype(np.float32), OFFSETS, T)
+    chunk = next(data.chunks(whitener(RBF(1.0, 1.0), X[:3].astype(float), 1e-6)))
+    assert chunk.A.dtype == chunk.kt.dtype == dtype

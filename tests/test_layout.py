@@ -21,7 +21,6 @@ ORDER = [
     "bag_checks",
     "bags",
     "graphs",
-    "graphs",
     "validation",
     "kernels",
     "inducing",

@@ -102,7 +102,8 @@ class VGPMIL(_LogisticMIL):
     max_iter, tol : sweeps at most; relative change of the objective at which to stop.
     jitter : relative jitter on K_ZZ.
     init : starting values per instance, {"pi": ..., "xi": ...}, for "factorised" only.
-    dtype : None (that of the data), "float32" or "float64".
+    dtype : None (that of the data), "float32" or "float64": how large data are kept; up to
+        2^24 features are always float64.
     chunk_size : rows per chunk, cut between bags; does not change the result.
     random_state : seeds k-means and the Sobol points of joint bag probabilities.
     verbose : 1 prints the objective after each sweep.

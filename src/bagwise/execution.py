@@ -16,6 +16,7 @@ from bagwise.sites import Chunk
 
 Array = NDArray[Any]
 DEFAULT_CHUNK = 4096
+FLOAT64_FEATURES = 2**24  # 128 MiB
 
 
 class _Additive(Protocol):
@@ -43,15 +44,18 @@ class TrainingData:
         self.T = T
         self.known = known
         self.graph = graph
-        self.chunk_size = chunk_size or DEFAULT_CHUNK
-        self.cuts = bag_cuts(offsets, self.chunk_size)
+        self.cuts = bag_cuts(offsets, chunk_size or DEFAULT_CHUNK)
 
     def subsample(self, max_rows: int, rng: np.random.Generator) -> TrainingData:
-        """About `max_rows` rows in whole bags, the same share of both labels, in float64."""
+        """About `max_rows` rows in whole bags, the same share of both labels, in float64.
+
+        Its chunks have the default size, so that what is learned from it does not depend on
+        the rounding of other chunkings.
+        """
         share = max_rows / len(self.X)
         if share >= 1:
             X = self.X.astype(np.float64, copy=False)
-            return TrainingData(X, self.offsets, self.T, self.known, self.chunk_size)
+            return TrainingData(X, self.offsets, self.T, self.known)
         picked = [rng.permutation(np.flatnonzero(t == self.T)) for t in (True, False)]
         bags = np.sort(np.concatenate([b[: max(1, round(share * len(b)))] for b in picked]))
         sizes = np.diff(self.offsets)[bags]
@@ -59,14 +63,20 @@ class TrainingData:
         known = None if self.known is None else self.known[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         X = self.X[rows].astype(np.float64, copy=False)
-        return TrainingData(X, offsets, self.T[bags], known, self.chunk_size)
+        return TrainingData(X, offsets, self.T[bags], known)
 
     def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
-        """Compute the features chunk by chunk."""
+        """Compute the features chunk by chunk, in the data's dtype where they are many.
+
+        Few features stay in float64, where float32 would save nothing and its rounding would
+        show along the flat directions of the bound.
+        """
+        many = len(self.X) * len(whitener.Z) > FLOAT64_FEATURES
+        dtype = self.X.dtype if many else np.dtype(np.float64)
         for first, last in zip(self.cuts[:-1], self.cuts[1:], strict=True):
             rows = slice(self.offsets[first], self.offsets[last])
             X = self.X[rows]
-            A, kt = whitener(X)
+            A, kt = (x.astype(dtype, copy=False) for x in whitener(X))
             graph = None if self.graph is None else self.graph[rows][:, rows]
             yield Chunk(X, A, kt, self.targets(int(first), int(last)), int(rows.start), graph)
 

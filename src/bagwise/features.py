@@ -29,14 +29,10 @@ class Whitener:
     L_inv: Array  # (M, M)
 
     def __call__(self, X: Array) -> tuple[Array, Array]:
-        """Return A (n, M) and kt (n,), both in the dtype of `X`.
-
-        They are computed in float64: L^-1 magnifies rounding by up to 1/sqrt(jitter).
-        """
-        X64 = np.asarray(X, dtype=np.float64)
-        A = self.kernel.cross(X64, self.Z) @ self.L_inv.T
-        kt = residual_variance(self.kernel.diag(X64), A)
-        return A.astype(X.dtype, copy=False), kt.astype(X.dtype, copy=False)
+        """Return A (n, M) and kt (n,), in float64: L^-1 magnifies rounding by 1/sqrt(jitter)."""
+        X = np.asarray(X, dtype=np.float64)
+        A = self.kernel.cross(X, self.Z) @ self.L_inv.T
+        return A, residual_variance(self.kernel.diag(X), A)
 
     def pullback(self, X: Array, A: Array, A_bar: Array, kt_bar: Array) -> FeatureGradient:
         """Carry gradients in A and kt back to the kernel's theta and to K_ZZ; sums over chunks."""
