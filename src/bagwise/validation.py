@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from bagwise.bag_checks import show
 from bagwise.bags import Bags, as_bags
 
 Array = NDArray[Any]
@@ -53,12 +54,12 @@ def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
     if len(classes) == 1:
         raise ValueError(
             f"a classifier needs bags of both classes, but all {len(y)} labels are of 1 class: "
-            f"{classes[0]!r}; add bags of the other class"
+            f"{show(classes[0])}; add bags of the other class"
         )
     if len(classes) > 2:
         raise ValueError(
             "Only binary classification is supported. The type of the target is multiclass: "
-            f"{len(classes)} label values, {classes[:5].tolist()}; fit one class against the rest"
+            f"{len(classes)} label values, {classes[:5].tolist()}; for more than two classes use bagwise.OneVsRestMIL"
         )
     return classes, y == classes[1]
 
@@ -73,14 +74,14 @@ def known_labels(bags: Bags, T: NDArray[np.bool_]) -> NDArray[np.float64] | None
         row = int(np.argmax(wrong))
         raise ValueError(
             f"a negative bag has no positive instance, but row {row} of bag "
-            f"{bags.ids[bags.bag_index[row]]!r} has instance label 1; correct the bag's label or "
+            f"{show(bags.ids[bags.bag_index[row]])} has instance label 1; correct the bag's label or "
             "set the instance label to NaN (unknown)"
         )
     hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)
     if np.any(hopeless):
         raise ValueError(
             "a positive bag has at least one positive instance, but all instances of bag "
-            f"{bags.ids[int(np.argmax(hopeless))]!r} have instance label 0; correct the bag's "
+            f"{show(bags.ids[int(np.argmax(hopeless))])} have instance label 0; correct the bag's "
             "label or set some instance labels to NaN (unknown)"
         )
     return known
