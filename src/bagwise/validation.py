@@ -59,7 +59,8 @@ def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
     if len(classes) > 2:
         raise ValueError(
             "Only binary classification is supported. The type of the target is multiclass: "
-            f"{len(classes)} label values, {classes[:5].tolist()}; for more than two classes use bagwise.OneVsRestMIL"
+            f"{len(classes)} label values, {classes[:5].tolist()}; for more than two classes use "
+            "bagwise.OneVsRestMIL, one class against the rest"
         )
     return classes, y == classes[1]
 
@@ -74,8 +75,8 @@ def known_labels(bags: Bags, T: NDArray[np.bool_]) -> NDArray[np.float64] | None
         row = int(np.argmax(wrong))
         raise ValueError(
             f"a negative bag has no positive instance, but row {row} of bag "
-            f"{show(bags.ids[bags.bag_index[row]])} has instance label 1; correct the bag's label or "
-            "set the instance label to NaN (unknown)"
+            f"{show(bags.ids[bags.bag_index[row]])} has instance label 1; correct the bag's "
+            "label or set the instance label to NaN (unknown)"
         )
     hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)
     if np.any(hopeless):
