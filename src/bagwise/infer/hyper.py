@@ -46,7 +46,7 @@ class EvidenceObjective:
     learn_kernel: bool
     learn_mean: bool
     prior_scale: float = 0.2
-    mean_scale: float = 3.0
+    mean_scale: float = 1.0  # wider ones let large bags drive the mean far down
 
     def __post_init__(self) -> None:
         self.v: Array = np.zeros(len(self.Z))  # warm start along the way
