@@ -65,6 +65,9 @@ class _LogisticMIL(GaussianProcessMIL):
                 f"got {self.inference!r}"
             )
 
+    def _starting_values(self) -> tuple[str, ...]:
+        return ("pi", "xi") if self._factorised else ()
+
     @property
     def _factorised(self) -> bool:
         return self.label_posterior == "factorised"
@@ -117,9 +120,6 @@ class VGPMIL(_LogisticMIL):
     (10, 2)
     """
 
-    def _starting_values(self) -> tuple[str, ...]:
-        return ("pi", "xi") if self._factorised else ()
-
     def _sites(self, init: Init) -> Sites:
         if self._factorised:
             return FactorisedLogisticSites(self._likelihood(), init)
@@ -159,9 +159,6 @@ class PsiVGPMIL(_LogisticMIL):
 
     def _density(self) -> Any:
         return HyperbolicSecant() if self.psi is None else self.psi
-
-    def _starting_values(self) -> tuple[str, ...]:
-        return ("pi", "xi") if self._factorised else ()
 
     def _sites(self, init: Init) -> Sites:
         density = check_density(self._density())

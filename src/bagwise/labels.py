@@ -206,9 +206,11 @@ class Curvature:
         return (A * self.w[:, None]).T @ A + (B * self.sign[:, None]).T @ B
 
     def apply(self, x: Array) -> Array:
-        """W x for a vector x over instances."""
-        inner = self.sign * self.targets.sum_bags(self.omega * x)
-        return self.w * x + self.omega * self.targets.spread(inner)
+        """W x for x of shape (n,) or (n, k)."""
+        column = (slice(None), *[None] * (x.ndim - 1))
+        w, omega, sign = (part[column] for part in (self.w, self.omega, self.sign))
+        inner = sign * self.targets.sum_bags(omega * x)
+        return w * x + omega * inner[self.targets.bag_index]
 
     def trace_gradient(self, A: Array, P_inv: Array) -> Array:
         """t_k = tr(A P^-1 A' dW/dz_k): what moves log|P| when z moves, shape (n,)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.execution import DEFAULT_CHUNK, bag_cuts
 from bagwise.posterior import (
     MAX_DIMENSIONS,
     Posterior,
@@ -84,26 +82,17 @@ class GibbsPosterior(Posterior):
         return first, second, flipped
 
     def _features(self, X: Array) -> Iterator[tuple[slice, Array, Array]]:
-        """Rows, A (n, M) and kt (n,) in float64, block by block."""
+        """Rows, A (n, M) and kt (n,), block by block."""
         for start in range(0, len(X), ROWS_PER_BLOCK):
             rows = slice(start, min(start + ROWS_PER_BLOCK, len(X)))
             A, kt = self._whitener(self.scaled(X[rows]))
-            yield rows, np.asarray(A, dtype=np.float64), np.asarray(kt, dtype=np.float64)
+            yield rows, A, kt
 
     def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        logs = [self._joint_mixture_bag(A, kt) for A, kt in self._bags_of_features(X, offsets)]
+        chunks = self._bag_chunks(X, offsets)
+        logs = [self._joint_mixture_bag(A[r], kt[r]) for A, kt, bags in chunks for r in bags]
         log_first, log_second = np.array(logs).T
         return positive_from_logs(log_first, log_second)
-
-    def _bags_of_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array]]:
-        """A (n, M) and kt (n,), bag by bag."""
-        for first, last in itertools.pairwise(bag_cuts(np.asarray(offsets), DEFAULT_CHUNK)):
-            begin = offsets[first]
-            A, kt = self._whitener(self.scaled(X[begin : offsets[last]]))
-            A, kt = np.asarray(A, dtype=np.float64), np.asarray(kt, dtype=np.float64)
-            for b in range(first, last):
-                rows = slice(offsets[b] - begin, offsets[b + 1] - begin)
-                yield A[rows], kt[rows]
 
     def _joint_mixture_bag(self, A: Array, kt: Array) -> tuple[float, float]:
         """Logs of E[P0] and E[P0^2], P0 = prod_n P(y_n = 0 | f_n).

@@ -107,15 +107,18 @@ class Posterior:
 
     def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
-        cuts = bag_cuts(np.asarray(offsets), DEFAULT_CHUNK)
-        for first, last in itertools.pairwise(cuts):
-            begin = offsets[first]
-            A, kt = self._whitener(self.scaled(X[begin : offsets[last]]))
-            A, kt = np.asarray(A, dtype=np.float64), np.asarray(kt, dtype=np.float64)
+        for A, kt, bags in self._bag_chunks(X, offsets):
             mu, G = self.c0 + A @ self.m, A @ self._S_root
-            for b in range(first, last):
-                rows = slice(offsets[b] - begin, offsets[b + 1] - begin)
+            for rows in bags:
                 yield mu[rows], kt[rows], G[rows]
+
+    def _bag_chunks(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, list[slice]]]:
+        """A (n, M), kt (n,) and the rows of each bag, chunk by chunk."""
+        offsets = np.asarray(offsets)
+        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+            ends = offsets[first : last + 1] - offsets[first]
+            A, kt = self._whitener(self.scaled(X[offsets[first] : offsets[last]]))
+            yield A, kt, [slice(a, b) for a, b in itertools.pairwise(ends)]
 
     def _joint_bag(self, mu: Array, kt: Array, G: Array) -> tuple[float, float]:
         """Logs of E[P0] and E[P0^2], P0 = prod_n P(y_n = 0 | f_n), over v (Sobol) and residuals."""

@@ -7,6 +7,7 @@ the large-margin model do not: they start from `init` (pi, xi, tau, phi in the r
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -56,17 +57,17 @@ class StatefulSites(Sites):
         self._kept[chunk.start] = values
         return self.stats(chunk, q, values)
 
+    @abstractmethod
     def starting_values(self, chunk: Chunk, q: Q) -> Values:
         """What is taken for values that `init` does not give."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(self, chunk: Chunk, q: Q, old: Values) -> Values:
         """One pass of local updates."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stats(self, chunk: Chunk, q: Q, values: Values) -> Stats:
         """Gaussian sites and objective for given local values."""
-        raise NotImplementedError
 
 
 class FactorisedLogisticSites(StatefulSites):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bagwise.execution import Sweeper
 from bagwise.features import FeatureGradient
 from bagwise.infer.loop import Trace
-from bagwise.labels import BagLikelihood, Curvature
+from bagwise.labels import BagLikelihood
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky, try_cholesky
 from bagwise.sites import Chunk, Q
 
@@ -161,7 +161,7 @@ class Laplace:
         # z moves the log joint by g, log|P| by t, and the mode through W A P^-1 A't.
         moved = A @ shift
         z_bar = curvature.g - 0.5 * t + 0.5 * curvature.apply(moved)
-        WAP = _weighted_rows(curvature, A @ mode.P_inv)
+        WAP = curvature.apply(A @ mode.P_inv)  # half the derivative of log|P| in A
         A_bar = np.outer(z_bar, mode.v) - WAP - 0.5 * np.outer(curvature.g, shift)
         return self._pull_scaling(chunk, A_bar, z_bar, c0, b)
 
@@ -201,13 +201,6 @@ class _Gradient:
 
     def unpack(self) -> tuple[FeatureGradient, float]:
         return self.features, self.c0
-
-
-def _weighted_rows(curvature: Curvature, AP: Array) -> Array:
-    """W A P^-1, bag by bag: half the derivative of log|P| in A."""
-    sums = curvature.targets.sum_bags(curvature.omega[:, None] * AP)
-    spread = (curvature.sign[:, None] * sums)[curvature.targets.bag_index]
-    return curvature.w[:, None] * AP + curvature.omega[:, None] * spread
 
 
 def _damped_step(hessian: Array, gradient: Array) -> Array:
