@@ -1,4 +1,4 @@
-"""Figures of predictions; matplotlib is needed only when one is drawn."""
+"""Bags of small images with the predictions under them [C24, Fig. 2]."""
 
 from __future__ import annotations
 
@@ -9,19 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, TRACK, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
-
-# Okabe and Ito's colours, which stay apart for all common kinds of colour blindness.
-POSITIVE = "#D55E00"
-PROBABILITY = "#0072B2"
-INK = "#222222"
-QUIET = "#6E6E6E"
-TRACK = "#E3E3E3"
 
 # All lengths below are in widths of one image.
 LABEL_WIDTH = 2.15
@@ -31,16 +25,6 @@ ROW_GAP = 0.24
 HEADER = 0.4
 INCHES_PER_IMAGE = 0.82
 DPI = 130  # smooth images in a file of a few hundred kB
-
-
-def require_matplotlib() -> None:
-    """Raise an ImportError that names the extra to install where matplotlib is missing."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'figures need matplotlib, which is not installed; run: pip install "bagwise[plot]"'
-        ) from error
 
 
 def plot_image_bags(

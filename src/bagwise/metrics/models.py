@@ -1,0 +1,115 @@
+"""All scores of a fitted model, for bags and for instances."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bagwise.metrics.inputs import Bools, Floats, as_vector, positive_by_classes
+from bagwise.metrics.scores import (
+    accuracy,
+    average_precision,
+    brier,
+    confusion_matrix,
+    expected_calibration_error,
+    f1,
+    log_likelihood,
+    precision,
+    recall,
+    roc_auc,
+)
+
+
+class BagClassifier(Protocol):
+    """What `bag_scores` and `instance_scores` ask of a model."""
+
+    classes_: Any
+
+    def predict_proba(self, bags: Any) -> Any: ...
+
+    def predict_instance_proba(self, bags: Any) -> Any: ...
+
+
+def bag_scores(model: BagClassifier, bags: Any, y: ArrayLike | None = None) -> dict[str, float]:
+    """All scores of a fitted model's bag probabilities, against `y` or else `bags.y`.
+
+    Bags whose label is missing (None, NaN, or -1 where that is no label of the model) are left
+    out. Scores that are undefined, such as an AUC of one class, are NaN. The counts of bags and
+    of decisions (`n`, `true_negatives`, ...) are in the same dictionary.
+
+    >>> class Coin:
+    ...     classes_ = np.array([0, 1])
+    ...     def predict_proba(self, bags):
+    ...         return np.full((len(bags), 2), 0.5)
+    >>> scores = bag_scores(Coin(), [[[1.0]], [[2.0]], [[3.0]]], y=[0, 1, -1])
+    >>> scores["n"], scores["roc_auc"], scores["brier"]
+    (2, 0.5, 0.25)
+    """
+    truth = y if y is not None else getattr(bags, "y", None)
+    if truth is None:
+        raise ValueError("bag_scores needs labels, but bags.y is None; pass y=, one label per bag")
+    return _all_scores(model.classes_, model.predict_proba(bags), truth, what="bag")
+
+
+def instance_scores(
+    model: BagClassifier, bags: Any, truth: ArrayLike | None = None
+) -> dict[str, float]:
+    """All scores of a fitted model's instance probabilities, against `truth`.
+
+    `truth` has one label per row of `bags.X`, in the model's labels or as 0 and 1, and defaults
+    to `bags.instance_labels`. Unknown ones (None, NaN, or -1 where that is no label of the model)
+    are left out. Undefined scores are NaN.
+
+    >>> class Coin:
+    ...     classes_ = np.array(["benign", "tumour"])
+    ...     def predict_instance_proba(self, bags):
+    ...         return np.full((4, 2), 0.5)
+    >>> instance_scores(Coin(), None, truth=[0, 1, 1, np.nan])["n"]
+    3
+    """
+    # Bags hold instance labels as 0 and 1 whatever the bag labels are, even if those are 1 and 2.
+    classes = model.classes_ if truth is not None else [0, 1]
+    known = truth if truth is not None else getattr(bags, "instance_labels", None)
+    if known is None:
+        raise ValueError(
+            "instance_scores needs true labels, but bags.instance_labels is None; "
+            "pass truth=, one label per instance"
+        )
+    return _all_scores(classes, model.predict_instance_proba(bags), known, what="instance")
+
+
+def _all_scores(classes: ArrayLike, proba: Any, truth: Any, what: str) -> dict[str, float]:
+    columns = np.asarray(proba, dtype=np.float64)
+    labels = as_vector(truth, "truth")
+    if columns.shape != (labels.size, 2):
+        raise ValueError(
+            f"the model gives probabilities of shape {columns.shape}, "
+            f"but there are {labels.size} {what} labels; pass one label per {what}"
+        )
+    known, positive = positive_by_classes(labels, np.asarray(classes))
+    if not known.any():
+        raise ValueError(f"all {labels.size} {what} labels are missing; pass at least one known")
+    return _score_table(positive[known], columns[known])
+
+
+def _score_table(positive: Bools, columns: Floats) -> dict[str, float]:
+    counts = confusion_matrix(positive, columns)
+    ranked = positive.any() and not positive.all()
+    return {
+        "n": int(positive.size),
+        "roc_auc": roc_auc(positive, columns) if ranked else np.nan,
+        "average_precision": average_precision(positive, columns) if positive.any() else np.nan,
+        "accuracy": accuracy(positive, columns),
+        "precision": precision(positive, columns),
+        "recall": recall(positive, columns),
+        "f1": f1(positive, columns),
+        "log_likelihood": log_likelihood(positive, columns),
+        "brier": brier(positive, columns),
+        "expected_calibration_error": expected_calibration_error(positive, columns),
+        "true_negatives": int(counts[0, 0]),
+        "false_positives": int(counts[0, 1]),
+        "false_negatives": int(counts[1, 0]),
+        "true_positives": int(counts[1, 1]),
+    }
