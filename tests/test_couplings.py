@@ -1,6 +1,5 @@
 """Structured factorisations against dense ones, EP against samplers of the same Gaussian."""
 
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -8,6 +7,13 @@ import pytest
 from scipy import sparse, special, stats
 from scipy.stats import qmc
 
+from bagwise.coupled_moments import (
+    bag_moments,
+    lambda_gradient,
+    orthant_diagonal,
+    residual_trace_gradient,
+    trace_gradient,
+)
 from bagwise.couplings import (
     Coupling,
     DensePrior,
@@ -18,16 +24,7 @@ from bagwise.couplings import (
 from bagwise.graphs import neighbor_graph
 from bagwise.labels import BagLikelihood, Targets
 from bagwise.links import Probit
-from bagwise.orthants import (
-    bag_moments,
-    cumulant_correction,
-    lambda_gradient,
-    log_orthant,
-    orthant_diagonal,
-    orthant_ep,
-    residual_trace_gradient,
-    trace_gradient,
-)
+from bagwise.orthants import cumulant_correction, log_orthant, orthant_ep
 from brute_force import make_targets
 
 
@@ -140,16 +137,6 @@ class TestFactorisation:
         factor = prior.factor(np.zeros(3600))
         np.testing.assert_allclose(factor.solve(unit), expected, atol=1e-12)
         np.testing.assert_allclose(prior.variance[rows], expected[rows, range(3)], rtol=1e-10)
-
-    def test_large_grid_is_fast(self) -> None:
-        coupling = Coupling(grid_graph(100, 100), 0.5)
-        coupling.diag()
-        seconds = []
-        for _ in range(3):
-            begin = time.perf_counter()
-            coupling.factor(np.ones(10_000))
-            seconds.append(time.perf_counter() - begin)
-        assert min(seconds) < 0.5  # 0.06 on an idle core
 
     @pytest.mark.parametrize("lam", [-1.0, np.nan, np.inf])
     def test_bad_coupling(self, lam: float) -> None:
@@ -484,5 +471,5 @@ class TestGradient:
     def test_diagonal_moments_have_no_gradient(self) -> None:
         prior = Coupling(grid_graph(2, 2), 1.0).prior()
         moments = orthant_diagonal(np.zeros(4), np.ones(4), one_bag(4))
-        with pytest.raises(ValueError, match="needs EP moments"):
+        with pytest.raises(ValueError, match="need EP moments"):
             lambda_gradient(prior, np.zeros(4), moments, one_bag(4))

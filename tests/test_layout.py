@@ -30,6 +30,7 @@ ORDER = [
     "labels",
     "couplings",
     "orthants",
+    "coupled_moments",
     "sites",
     "stateful_sites",
     "ising",

@@ -27,6 +27,7 @@ from bagwise.graphs import laplacian
 from bagwise.linalg import cholesky, inverse_lower, logdet_from_cholesky
 
 Array = NDArray[Any]
+Links = list[tuple[sparse.csr_array, sparse.csr_array]]
 
 MIN_BLOCK = 32  # smaller blocks cost more in calls than they save in arithmetic
 DENSE_SIZE = 64  # bags up to that size are one block
@@ -89,6 +90,17 @@ class Tridiagonal:
         E = [Q[c[k + 1] : c[k + 2], c[k] : c[k + 1]] for k in blocks[:-1]]
         return cls(o, D, E)
 
+    @cached_property
+    def links(self) -> Links:
+        """E_k and E_k', made once: scipy takes longer over a transpose than over a product."""
+        return [(e, sparse.csr_array(e.T)) for e in self.E]
+
+    @cached_property
+    def quasi_links(self) -> Links:
+        """The same for the off-diagonal blocks [[0, E], [E, -E]] of the quasi-definite matrix."""
+        both = (sparse.csr_array(sparse.block_array([[None, e], [e, -e]])) for e in self.E)
+        return [(e, sparse.csr_array(e.T)) for e in both]
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -104,7 +116,7 @@ class Factor:
 def factorise(system: Tridiagonal, tau: Array, kt: Array | None = None) -> Factor:
     """Factor of Q + T, or with `kt` of T + Q (Q + Kt)^-1 Q, T = diag(tau)."""
     o = system.ordering
-    E = system.E if kt is None else [_couple_both(e) for e in system.E]
+    E = system.links if kt is None else system.quasi_links
     kts = [None] * len(system.D) if kt is None else o.split(kt)
     invert = _invert_definite if kt is None else _invert_quasi_definite
     S_inv: list[Array] = []
@@ -112,7 +124,7 @@ def factorise(system: Tridiagonal, tau: Array, kt: Array | None = None) -> Facto
     for k, (D, tau_k, kt_k) in enumerate(zip(system.D, o.split(tau), kts, strict=True)):
         S = _diagonal_block(D, tau_k, kt_k)
         if k:
-            S -= E[k - 1] @ (E[k - 1] @ S_inv[-1]).T
+            S -= E[k - 1][0] @ (E[k - 1][0] @ S_inv[-1]).T
         inverse, pivots = invert(S)
         S_inv.append(inverse)
         log_pivots.append(pivots)
@@ -123,11 +135,6 @@ def factorise(system: Tridiagonal, tau: Array, kt: Array | None = None) -> Facto
         lambda x: _solve_blocks(S_inv, E, o, x),
         *diagonals[1:],
     )
-
-
-def _couple_both(E: sparse.csr_array) -> sparse.csr_array:
-    """Off-diagonal block [[0, E], [E, -E]] of the quasi-definite matrix."""
-    return sparse.csr_array(sparse.block_array([[None, E], [E, -E]]))
 
 
 def _diagonal_block(Q: Array, tau: Array, kt: Array | None) -> Array:
@@ -169,14 +176,12 @@ def _invert_quasi_definite(S: Array) -> tuple[Array, Array]:
     return out, log_x + log_z
 
 
-def _selected_inverse(
-    S_inv: list[Array], E: list[sparse.csr_array], quasi: bool
-) -> list[list[Array]]:
+def _selected_inverse(S_inv: list[Array], E: Links, quasi: bool) -> list[list[Array]]:
     """Diagonals of the inverse: V_kk = S_k^-1 + S_k^-1 E_k' V_(k+1)(k+1) E_k S_k^-1."""
     V = S_inv[-1]
     found = [_diagonals(V, quasi)]
     for k in range(len(E) - 1, -1, -1):
-        Et = E[k].T.tocsr()
+        Et = E[k][1]
         V = S_inv[k] + S_inv[k] @ (Et @ (Et @ V).T) @ S_inv[k]
         found.append(_diagonals(V, quasi))
     return [list(blocks) for blocks in zip(*found[::-1], strict=True)]
@@ -190,16 +195,16 @@ def _diagonals(V: Array, quasi: bool) -> list[Array]:
     return [np.diagonal(X).copy() for X in (V[:b, :b], V[:b, b:], V[b:, b:])]
 
 
-def _solve_blocks(S_inv: list[Array], E: list[sparse.csr_array], o: Ordering, x: Array) -> Array:
+def _solve_blocks(S_inv: list[Array], E: Links, o: Ordering, x: Array) -> Array:
     """V x by forward elimination and back substitution."""
     rhs = o.split(x)
     partial: list[Array] = []
     for k, b in enumerate(rhs):
         padded = np.zeros((len(S_inv[k]), *b.shape[1:]))
         padded[: len(b)] = b
-        partial.append(S_inv[k] @ (padded - E[k - 1] @ partial[-1] if k else padded))
+        partial.append(S_inv[k] @ (padded - E[k - 1][0] @ partial[-1] if k else padded))
     for k in range(len(rhs) - 2, -1, -1):
-        partial[k] -= S_inv[k] @ (E[k].T @ partial[k + 1])
+        partial[k] -= S_inv[k] @ (E[k][1] @ partial[k + 1])
     return o.join([p[: len(b)] for p, b in zip(partial, rhs, strict=True)])
 
 
@@ -331,6 +336,10 @@ class CoupledPrior(Prior):
     def eta(self, Em: Array) -> Array:
         """Linear term of the sites: E[m] [M24, Eq. 17] or Lambda Q E[m]."""
         return Em if self.kt is None else self.weights.solve(self.coupling.Q @ Em)
+
+    def pull(self, A: Array) -> Array:
+        """Q Lambda A: what turns a shift of m into a gradient in f."""
+        return A if self.kt is None else self.coupling.Q @ self.weigh(A)
 
     def covariance_times(self, x: Array) -> Array:
         """C x for (n,) or (n, k)."""

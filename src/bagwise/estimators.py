@@ -15,11 +15,11 @@ from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.execution import Sweeper
 from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
-from bagwise.infer.cavi import CoordinateAscent
 from bagwise.infer.coupling import START, learn_coupling
 from bagwise.infer.fit import Problem, Result
+from bagwise.infer.newton import NewtonAscent
 from bagwise.io.modelfile import ModelFileError, read_state, register
-from bagwise.ising import IsingSites
+from bagwise.ising import DiagonalIsingSites, IsingSites
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
 from bagwise.mixture import GibbsPosterior
@@ -385,14 +385,12 @@ class IsingVGPMIL(GaussianProcessMIL):
 
     def _sites(self, init: Init) -> Sites:
         start = START if self.coupling == "learn" else float(self.coupling)
-        return self._coupled_sites(start)
+        if self.moments == "ep":
+            return self._coupled_sites(start)
+        return DiagonalIsingSites(start, integrate_residual=self.approximation == "fitc")
 
     def _coupled_sites(self, lam: float) -> IsingSites:
-        return IsingSites(
-            lam,
-            integrate_residual=self.approximation == "fitc",
-            exact_moments=self.moments == "ep",
-        )
+        return IsingSites(lam, integrate_residual=self.approximation == "fitc")
 
     def _run(self, problem: Problem, Xs: Array) -> Result:
         self.coupling_ = START if self.coupling == "learn" else float(self.coupling)
@@ -408,9 +406,8 @@ class IsingVGPMIL(GaussianProcessMIL):
             max_iter=self.max_iter,
             tol=self.tol,
         )
-        ascent = CoordinateAscent(
-            self._coupled_sites(self.coupling_), Sweeper(problem.data, features), learn_mean=False
-        )
+        sites, sweeper = self._coupled_sites(self.coupling_), Sweeper(problem.data, features)
+        ascent = NewtonAscent(sites, sweeper, learn_mean=False)
         q, trace = ascent.run(result.q, max_iter=self.max_iter, tol=self.tol)
         return Result(q, result.kernel, trace)
 

@@ -14,7 +14,7 @@ H = inf is the exact "at least one positive" rule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -52,7 +52,7 @@ class Targets:
 
     def sum_bags(self, x: Array) -> Array:
         """Sum over each bag's rows, (n, ...) -> (B, ...), in float64."""
-        return np.add.reduceat(np.asarray(x, dtype=np.float64), self.starts, axis=0)
+        return np.add.reduceat(x, self.starts, axis=0, dtype=np.float64)
 
     def spread(self, x: Array) -> Array:
         """Repeat a bag's value for each of its rows, (B,) -> (n,)."""
@@ -200,10 +200,15 @@ class Curvature:
     third: Array  # (n,) d w_n / d z_n along its own direction
     rank_one: Array  # (n,) d sign omega omega' / d log P0, in units of omega omega'
 
+    def scaled(self, b: Array) -> Curvature:
+        """Gradient and curvature in x of z_n = b_n x_n."""
+        return replace(self, g=b * self.g, w=b**2 * self.w, omega=b * self.omega)
+
     def weigh(self, A: Array) -> Array:
-        """A' W A, shape (M, M)."""
-        B = self.targets.sum_bags(self.omega[:, None] * A)  # (B, M)
-        return (A * self.w[:, None]).T @ A + (B * self.sign[:, None]).T @ B
+        """A' W A, shape (M, M) float64; products are taken in the dtype of A."""
+        w, omega = (x.astype(A.dtype, copy=False)[:, None] for x in (self.w, self.omega))
+        B = self.targets.sum_bags(omega * A)  # (B, M)
+        return np.asarray((A * w).T @ A, dtype=np.float64) + (B * self.sign[:, None]).T @ B
 
     def apply(self, x: Array) -> Array:
         """W x for x of shape (n,) or (n, k)."""

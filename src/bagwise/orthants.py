@@ -1,23 +1,21 @@
-"""Truncated moments of coupled Gaussians by EP, for whole bags, with gradients in lambda [M24]."""
+"""Truncated moments and orthant probabilities of coupled Gaussians by EP [M24]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.couplings import CoupledPrior, Coupling, Factor, Prior
-from bagwise.labels import BagLikelihood, Targets
+from bagwise.couplings import Factor, Prior
 from bagwise.links import Probit
 
 Array = NDArray[Any]
 Signs = NDArray[np.int8]  # (n,) -1: m < 0, +1: m > 0, 0: unconstrained
 
-TINY = 1e-280  # probabilities of a positive bag below it are computed in logarithms
 SMALL_SITES = 1e-4  # below it log|P + T| - log|P| is expanded: it would cancel
 
 
@@ -269,194 +267,3 @@ def log_orthant(prior: Prior, mean: Array) -> float:
     found = orthant_ep(prior, mean, signs, starts, tol=1e-4)
     correction = cumulant_correction(mean, found, signs, starts)
     return float((found.log_prob + correction)[0])
-
-
-@dataclass(frozen=True)
-class BagMoments:
-    """E[m_b | T_b], log P(T_b), and what a warm start and the gradient in lam need."""
-
-    Em: Array  # (n,)
-    log_prob: Array  # (B,)
-    known: Orthant | None = None  # signs of known negatives in otherwise open positive bags
-    signs: Orthant | None = None  # all other signs, given those
-    slope: Array | None = None  # (B,) d log P(T_b) / d log P(signs): 1, or -P0 / (1 - P0)
-
-    def light(self) -> BagMoments:
-        """The same moments without factors: small, and as good a warm start."""
-        known, signs = (o and replace(o, sites=o.sites.light()) for o in (self.known, self.signs))
-        return replace(self, known=known, signs=signs)
-
-
-def orthant_diagonal(mean: Array, variance: Array, targets: Targets) -> BagMoments:
-    """Moments if m_1, ..., m_n were independent with these variances [M24, Eq. 19-20].
-
-    Exact for lam = 0; the published approximation (`moments="diagonal"`) otherwise.
-    """
-    sd = np.sqrt(variance)
-    likelihood = BagLikelihood(Probit())
-    z = mean / sd
-    Em = mean + sd * likelihood.gradient(z, targets)
-    return BagMoments(Em, likelihood.log_prob(z, targets))
-
-
-def bag_moments(
-    prior: CoupledPrior,
-    mu: Array,
-    targets: Targets,
-    warm: BagMoments | None = None,
-    *,
-    tol: float = 1e-6,
-    max_iter: int = 200,
-) -> BagMoments:
-    """E[m_b | T_b, known labels] and log P(T_b, known labels) by EP; start from `warm` if given.
-
-    Positive bags by complement, E[m | some m > 0] = E m - (E[m | all m < 0] - E m) P0 / (1 - P0).
-    """
-    mean = prior.mean(mu)
-    if prior.independent:
-        return orthant_diagonal(mean, prior.variance, targets)
-    known_signs, signs = _split_signs(targets)
-    known, log_known = None, np.zeros(len(targets.starts))
-    if np.any(known_signs):
-        old = warm.known.sites if warm and warm.known else None
-        known = orthant_ep(
-            prior, mean, known_signs, targets.starts, old, tol=tol, max_iter=max_iter
-        )
-        mean, log_known = mean + known.shift, known.log_prob
-    found = orthant_ep(
-        prior,
-        mean,
-        signs,
-        targets.starts,
-        warm.signs.sites if warm and warm.signs else None,
-        given=known.sites if known else None,
-        tol=tol,
-        max_iter=max_iter,
-    )
-    by_complement = targets.T & ~targets.settled
-    log_prob, slope = _complement(found.log_prob, by_complement)
-    Em = mean + targets.spread(slope) * found.shift
-    lost = by_complement & ~(found.log_prob < -TINY)
-    if np.any(lost):
-        base = known.sites.require_factor() if known else prior.start
-        Em, log_prob = _rare_positives(Em, log_prob, mean, base, signs, targets, lost)
-    return BagMoments(Em, log_known + log_prob, known, found, slope)
-
-
-def _split_signs(targets: Targets) -> tuple[Signs, Signs]:
-    """Signs that come first (known negatives of open positive bags), and all the others."""
-    open_bag = targets.spread(targets.T & ~targets.settled)
-    own = np.zeros(len(open_bag), dtype=np.int8)
-    if targets.known is not None:
-        own = np.where(targets.free, 0, np.where(targets.known == 1, 1, -1)).astype(np.int8)
-    first = np.where(open_bag, own, 0).astype(np.int8)
-    unsettled = targets.free & ~targets.spread(targets.settled)
-    second = np.where(unsettled, -1, np.where(open_bag, 0, own)).astype(np.int8)
-    return first, second
-
-
-def _complement(log_P0: Array, by_complement: Array) -> tuple[Array, Array]:
-    """log P(T_b) and d log P(T_b) / d log P0: log P0 itself, or log(1 - P0) where asked."""
-    safe = np.where(by_complement, np.minimum(log_P0, -TINY), -1.0)
-    slope = np.where(by_complement, -1 / np.expm1(np.minimum(-safe, 700.0)), 1.0)
-    return np.where(by_complement, np.log(-np.expm1(safe)), log_P0), slope
-
-
-def _rare_positives(
-    Em: Array,
-    log_prob: Array,
-    mean: Array,
-    base: Factor,
-    signs: Signs,
-    targets: Targets,
-    bags: Array,
-) -> tuple[Array, Array]:
-    """Limit for P0 -> 1: one positive, n with weight w_n ~ Phi(z_n); C[w phi(z)/(sd Phi(z))]."""
-    sd = np.sqrt(base.variance)
-    z = mean / sd
-    log_tail = np.where(signs != 0, special.log_ndtr(z), -np.inf)
-    top = np.maximum.reduceat(log_tail, targets.starts)
-    top = np.where(np.isfinite(top), top, 0.0)
-    log_total = top + np.log(targets.sum_bags(np.exp(log_tail - targets.spread(top))))
-    w = np.exp(log_tail - targets.spread(log_total))
-    limit = mean + base.solve(w * Probit().hazard(-z) / sd)
-    return np.where(targets.spread(bags), limit, Em), np.where(bags, log_total, log_prob)
-
-
-def lambda_gradient(prior: CoupledPrior, mu: Array, moments: BagMoments, targets: Targets) -> Array:
-    """d log P(T_b) / d lam for each bag at fixed mu, from converged EP moments.
-
-    "vfe": E[-m'Rm]/2 + tr(Sigma R)/2 + mu'Sigma R Sigma mu/2 in negative bags, and by the chain
-    rule in positive ones; the rest of the bound's gradient is `trace_gradient`.
-    """
-    mean = prior.mean(mu)
-    if moments.signs is None or moments.slope is None:
-        raise ValueError("the gradient in the coupling needs EP moments; got diagonal ones")
-    before = mean if moments.known is None else mean + moments.known.shift
-    given = None if moments.known is None else moments.known.sites
-    at_given = _quadratic_slope(prior, mu, before, given, None, targets)
-    after = before + moments.signs.shift
-    at_end = _quadratic_slope(prior, mu, after, given, moments.signs.sites, targets)
-    at_prior = _quadratic_slope(prior, mu, mean, None, None, targets)
-    return at_given - at_prior + moments.slope * (at_end - at_given)
-
-
-def trace_gradient(prior: CoupledPrior, A: Array, S: Array) -> float:
-    """d/d lam of the bound's trace term: -tr(Lambda A S A')/2, "vfe" without its Kt part."""
-    LA = prior.weigh(A)
-    return 0.5 * float(np.sum((LA @ S) * (prior.coupling.R @ LA)))
-
-
-def residual_trace_gradient(coupling: Coupling, kt: Array) -> float:
-    """d/d lam of -tr(Sigma Kt)/2, the residuals' part of the "vfe" trace term."""
-    if coupling.lam == 0:
-        return 0.5 * float(np.sum(kt * coupling.R.diagonal()))
-    sigma = coupling.diag()
-    square = coupling.prior(np.ones(coupling.size)).variance - sigma  # diagonal of Sigma^2
-    return 0.5 * float(np.sum(kt * (sigma - square))) / coupling.lam
-
-
-def _quadratic_slope(
-    prior: CoupledPrior,
-    mu: Array,
-    m: Array,
-    given: EPSites | None,
-    sites: EPSites | None,
-    targets: Targets,
-) -> Array:
-    """d/d lam of E[log N(m; Sigma mu, C)] under the EP Gaussian, without normaliser, per bag."""
-    R = prior.coupling.R
-    tau = np.zeros(len(m))
-    factor = prior.start
-    for part in (given, sites):
-        if part is not None:
-            tau, factor = tau + part.tau, part.require_factor()
-    if prior.kt is None:
-        rows = -0.5 * m * (R @ m)
-        trace = _trace_R(prior.coupling, factor.variance, 1 - tau * factor.variance)
-        return targets.sum_bags(rows - 0.5 * trace)
-    y = prior.weigh(prior.coupling.Q @ m - mu)
-    rows = -y * (R @ m) + 0.5 * y * (R @ y)
-    return targets.sum_bags(rows - 0.5 * _fitc_trace(prior, tau, factor))
-
-
-def _trace_R(coupling: Coupling, X: Array, QX: Array) -> Array:
-    """Rows whose sum is tr(R X), from the diagonals of X and of Q X = X + lam R X."""
-    if coupling.lam == 0:
-        return coupling.R.diagonal() * X
-    return (QX - X) / coupling.lam
-
-
-def _fitc_trace(prior: CoupledPrior, tau: Array, factor: Factor) -> Array:
-    """Rows whose sum is d log|T + Q (Q + Kt)^-1 Q| / d lam, up to a constant of the prior.
-
-    N = [[T, Q], [Q, -(Q + Kt)]]^-1 gives 2 tr(R N_xy) - tr(R N_yy), and N times that matrix is
-    the identity: Q N_yx = I - T N_xx, Q N_yy = Q N_xy - I - Kt N_yy on the diagonal.
-    """
-    if factor.cross is None or factor.lower is None or prior.kt is None:
-        raise ValueError("this prior's factor has no quasi-definite blocks")
-    Qxy = 1 - tau * factor.variance
-    Qyy = Qxy - 1 - prior.kt * factor.lower
-    return 2 * _trace_R(prior.coupling, factor.cross, Qxy) - _trace_R(
-        prior.coupling, factor.lower, Qyy
-    )

@@ -36,7 +36,6 @@ Values = dict[str, Array]
 class StatefulSites(Sites):
     """Local values that the next sweep starts from, kept by chunk."""
 
-    constant_precision = False
     stateful = True
 
     def __init__(self, likelihood: BagLikelihood, init: Values | None = None) -> None:
@@ -52,7 +51,7 @@ class StatefulSites(Sites):
         self._kept[chunk.start] = values
         return self.stats(chunk, q, values)
 
-    def local_step(self, chunk: Chunk, q: Q, with_precision: bool) -> Stats:
+    def local_step(self, chunk: Chunk, q: Q) -> Stats:
         values = self.update(chunk, q, self._kept[chunk.start])
         self._kept[chunk.start] = values
         return self.stats(chunk, q, values)

@@ -22,7 +22,7 @@ from bagwise.linalg import (
     inverse_from_cholesky,
     logdet_from_cholesky,
 )
-from bagwise.sites import Precision, Q, Sites, Stats
+from bagwise.sites import Q, Sites, Stats
 
 Array = NDArray[Any]
 
@@ -33,18 +33,13 @@ def global_step(stats: Stats, c0: float, learn_mean: bool) -> Q:
     P = I + A' Lambda A, m = P^-1 A'(eta - c0 Lambda 1); the joint optimum over (m, c0) has
     c0 = (1'eta - h'P^-1 A'eta) / (1' Lambda 1 - h'P^-1 h) with h = A' Lambda 1.
     """
-    precision = stats.require_precision()
-    L = cholesky(np.eye(len(stats.AtEta)) + precision.AtLA, name="P = I + A' Lambda A")
-    return _solve(stats, inverse_from_cholesky(L), -logdet_from_cholesky(L), c0, learn_mean)
-
-
-def _solve(stats: Stats, S: Array, log_det_S: float, c0: float, learn_mean: bool) -> Q:
-    precision = stats.require_precision()
-    h = precision.AtL1
+    h = stats.precision.AtL1
+    L = cholesky(np.eye(len(h)) + stats.precision.AtLA, name="P = I + A' Lambda A")
+    S = inverse_from_cholesky(L)
     if learn_mean:
         Sh = S @ h
-        c0 = float((stats.oneEta - Sh @ stats.AtEta) / (precision.oneL1 - Sh @ h))
-    return Q(S @ (stats.AtEta - c0 * h), S, c0, log_det_S)
+        c0 = float((stats.oneEta - Sh @ stats.AtEta) / (stats.precision.oneL1 - Sh @ h))
+    return Q(S @ (stats.AtEta - c0 * h), S, c0, -logdet_from_cholesky(L))
 
 
 @dataclass(frozen=True)
@@ -84,36 +79,23 @@ class CoordinateAscent:
             if proposal is not None and proposal.elbo >= state.elbo:
                 return proposal
             self._anderson.clear()
-        return self._evaluate(self._global_step(state.stats, state.q), state.stats, state.stats)
+        return self._evaluate(state.stats, state.q)
 
     def _propose(self, anderson: Anderson, state: _State) -> _State | None:
         """The accelerated step; None where it leaves the positive definite matrices."""
         if state.source is None:
             return None
-        constant = self.sites.constant_precision
-        x = anderson.propose(
-            state.source.as_vector(not constant), state.stats.as_vector(not constant)
-        )
-        stats = state.stats.from_vector(x, not constant)
+        x = anderson.propose(state.source.as_vector(), state.stats.as_vector())
         try:
-            return self._evaluate(self._global_step(stats, state.q), stats, state.stats)
+            return self._evaluate(Stats.from_vector(x, len(state.q.m)), state.q)
         except NotPositiveDefiniteError:
             return None
 
-    def _global_step(self, stats: Stats, last: Q) -> Q:
-        if self.sites.constant_precision and self._settled is stats.precision:
-            return _solve(stats, last.S, last.log_det_S, last.c0, self.learn_mean)
-        self._settled = stats.precision  # S of later sweeps is S of this one
-        return global_step(stats, last.c0, self.learn_mean)
-
-    _settled: Precision | None = None
-
-    def _evaluate(self, q: Q, source: Stats | None, last: Stats | None) -> _State:
-        keep = self.sites.constant_precision and last is not None
-        stats = self.sweeper.total(lambda c: self.sites.local_step(c, q, not keep))
-        if keep and last is not None:
-            stats = Stats(stats.AtEta, stats.oneEta, stats.bound, last.precision)
+    def _evaluate(self, source: Stats, last: Q) -> _State:
+        """q for the statistics `source`, and the statistics at that q."""
+        q = global_step(source, last.c0, self.learn_mean)
+        stats = self.sweeper.total(lambda c: self.sites.local_step(c, q))
         return _State(q, source, stats, self._elbo(q, stats))
 
     def _elbo(self, q: Q, stats: Stats) -> float:
-        return stats.bound + self.sites.global_bound(q, stats.require_precision()) - q.kl()
+        return stats.bound + self.sites.global_bound(q, stats.precision) - q.kl()

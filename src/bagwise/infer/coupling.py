@@ -8,7 +8,7 @@ import numpy as np
 
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import Whitener
-from bagwise.infer.cavi import CoordinateAscent
+from bagwise.infer.newton import NewtonAscent
 from bagwise.ising import IsingSites
 from bagwise.sites import Q
 
@@ -38,8 +38,7 @@ def learn_coupling(
     log_lam, last = float(np.log(START)), None
     for _ in range(steps):
         sites = make_sites(float(np.exp(log_lam)))
-        ascent = CoordinateAscent(sites, sweeper, learn_mean=False)
-        q, _ = ascent.run(q, max_iter=max_iter, tol=tol)
+        q, _ = NewtonAscent(sites, sweeper, learn_mean=False).run(q, max_iter=max_iter, tol=tol)
         slope = sites.lam * _gradient(sites, sweeper, q)
         slope -= (log_lam - float(np.log(START))) / PRIOR_SD**2
         step = float(np.clip(slope, -1, 1)) if last is None else _secant(log_lam, slope, *last)

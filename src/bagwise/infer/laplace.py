@@ -6,7 +6,7 @@ exact for the probit, MacKay's approximation for the logistic. With z_n = b_n (c
     evidence(theta, c0) = log p(T | v^) - |v^|^2 / 2 - log|P| / 2,  P = I + A' W A
 
 at the mode v^ [R08, Section 4, with the signs of its Eq. 15-16 corrected]. W holds the
-Hessian of the noisy-or likelihood, which is not concave: Newton steps are damped on the way.
+Hessian of the noisy-or likelihood, which is not concave (`newton` damps its steps).
 """
 
 from __future__ import annotations
@@ -20,27 +20,12 @@ from numpy.typing import NDArray
 from bagwise.execution import Sweeper
 from bagwise.features import FeatureGradient
 from bagwise.infer.loop import Trace
+from bagwise.infer.newton import LogJoint, climb
 from bagwise.labels import BagLikelihood
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky, try_cholesky
-from bagwise.sites import Chunk, Q
+from bagwise.sites import Chunk, FoldedLikelihood, Q
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Additive pieces of the log joint density at one v."""
-
-    log_prob: float
-    gradient: Array  # (M,)
-    hessian: Array  # (M, M) of -log p
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            self.log_prob + other.log_prob,
-            self.gradient + other.gradient,
-            self.hessian + other.hessian,
-        )
 
 
 @dataclass(frozen=True)
@@ -74,79 +59,23 @@ class Laplace:
     def __init__(self, likelihood: BagLikelihood, sweeper: Sweeper) -> None:
         self.likelihood = likelihood
         self.sweeper = sweeper
+        self._folded = FoldedLikelihood(likelihood, likelihood.link.residual_weight)
 
     def mode(
         self, v: Array, c0: float, *, max_iter: int = 100, tol: float = 1e-9, verbose: int = 0
     ) -> Mode:
-        """Maximise log p(T | v) - |v|^2/2 by damped Newton steps with a line search."""
-        sums = self._sums(v, c0)
-        history = [sums.log_prob - 0.5 * float(v @ v)]
-        converged = False
-        while not converged and len(history) <= max_iter:
-            gradient = sums.gradient - v
-            step = _damped_step(sums.hessian, gradient)
-            # Twice the gain a Newton step promises. The last step is taken in full, without
-            # a line search that rounding would mislead: it squares the error left in v.
-            converged = float(gradient @ step) <= tol * max(abs(history[-1]), 1.0)
-            if converged:
-                v, value = v + step, self._log_joint(v + step, c0)
-            else:
-                v, value = self._line_search(v, c0, step, gradient, history[-1])
-            if converged and (escape := _descent_from_saddle(sums.hessian)) is not None:
-                v, value = self._leave_saddle(v, c0, escape, value)
-                converged = False
-            history.append(value)
-            if verbose:
-                print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
-            sums = self._sums(v, c0)
-        P = np.eye(len(v)) + sums.hessian
-        L = _cholesky_at_mode(P)
-        trace = Trace(tuple(history), converged)
-        return Mode(v, inverse_from_cholesky(L), logdet_from_cholesky(L), history[-1], trace)
+        """Maximise log p(T | v) - |v|^2/2, and take its curvature there."""
+        target = LogJoint(self._folded, self.sweeper, c0)
+        v, trace = climb(target, v, max_iter=max_iter, tol=tol, verbose=verbose)
+        L = _cholesky_at_mode(target.derivatives(v)[2])
+        log_det_P = logdet_from_cholesky(L)
+        return Mode(v, inverse_from_cholesky(L), log_det_P, trace.history[-1], trace)
 
     def evidence_gradient(self, mode: Mode, c0: float) -> tuple[FeatureGradient, float]:
         """Gradient of the evidence in the features (for theta) and in c0, mode shift included."""
         pull = self.sweeper.total(lambda c: self._log_det_pull(c, mode, c0))
         shift = mode.P_inv @ pull.vector  # dE/dv^ turned into a change of gradient
         return self.sweeper.total(lambda c: self._chunk_gradient(c, mode, c0, shift)).unpack()
-
-    def _line_search(
-        self, v: Array, c0: float, step: Array, gradient: Array, value: float
-    ) -> tuple[Array, float]:
-        slope = float(gradient @ step)
-        rate = 1.0
-        for _ in range(30):
-            candidate = v + rate * step
-            new = self._log_joint(candidate, c0)
-            if new >= value + 1e-4 * rate * slope:
-                return candidate, new
-            rate *= 0.5
-        return v, value  # no ascent left at machine precision
-
-    def _leave_saddle(self, v: Array, c0: float, e: Array, value: float) -> tuple[Array, float]:
-        """Best of a few steps along a direction in which the log joint is convex."""
-        candidates = [v + t * e for t in (1.0, -1.0, 0.3, -0.3, 0.1, -0.1, 0.01, -0.01)]
-        values = [self._log_joint(x, c0) for x in candidates]
-        best = int(np.argmax(values))
-        return (candidates[best], values[best]) if values[best] > value else (v, value)
-
-    def _log_joint(self, v: Array, c0: float) -> float:
-        """log p(T | v) - |v|^2/2, without derivatives."""
-        return self.sweeper.total(lambda c: self._chunk_log_prob(c, v, c0)) - 0.5 * float(v @ v)
-
-    def _chunk_log_prob(self, chunk: Chunk, v: Array, c0: float) -> float:
-        A, b = self.scaled(chunk)
-        return float(np.sum(self.likelihood.log_prob(A @ v + c0 * b, chunk.targets)))
-
-    def _sums(self, v: Array, c0: float) -> _Sums:
-        return self.sweeper.total(lambda c: self._chunk_sums(c, v, c0))
-
-    def _chunk_sums(self, chunk: Chunk, v: Array, c0: float) -> _Sums:
-        A, b = self.scaled(chunk)
-        z = A @ v + c0 * b
-        curvature = self.likelihood.curvature(z, chunk.targets)
-        log_prob = float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
-        return _Sums(log_prob, A.T @ curvature.g, curvature.weigh(A))
 
     def _log_det_pull(self, chunk: Chunk, mode: Mode, c0: float) -> _Vector:
         """A' t: derivative of log|P| with respect to v^."""
@@ -178,8 +107,7 @@ class Laplace:
 
     def scaled(self, chunk: Chunk) -> tuple[Array, Array]:
         """a_n b_n and b_n, in float64."""
-        kt = np.asarray(chunk.kt, dtype=np.float64)
-        b = 1 / np.sqrt(1 + self.likelihood.link.residual_weight * kt)
+        b = self._folded.scale(chunk.kt)
         return np.asarray(chunk.A, dtype=np.float64) * b[:, None], b
 
 
@@ -201,25 +129,6 @@ class _Gradient:
 
     def unpack(self) -> tuple[FeatureGradient, float]:
         return self.features, self.c0
-
-
-def _damped_step(hessian: Array, gradient: Array) -> Array:
-    """Solve (I + H + damping) step = gradient with the least damping that is positive definite."""
-    P = np.eye(len(gradient)) + hessian
-    damping = 0.0
-    while True:
-        L = try_cholesky(P + damping * np.eye(len(P)))
-        if L is not None:
-            return np.linalg.solve(P + damping * np.eye(len(P)), gradient)
-        damping = max(2 * damping, 1e-3 * max(1.0, float(np.max(np.abs(np.diagonal(P))))))
-
-
-def _descent_from_saddle(hessian: Array) -> Array | None:
-    """The eigenvector of the lowest eigenvalue of P = I + H if that is negative, else None."""
-    P = np.eye(len(hessian)) + hessian
-    if try_cholesky(P) is not None:
-        return None
-    return np.linalg.eigh(P)[1][:, 0]
 
 
 def _cholesky_at_mode(P: Array) -> Array:
