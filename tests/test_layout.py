@@ -41,6 +41,7 @@ ORDER = [
     "rvm",
     "io",
     "transformers",
+    "classifier",
     "base",
     "estimators",
     "multiclass",

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.base import GaussianProcessMIL, register_kernels
+from bagwise.base import GaussianProcessMIL
+from bagwise.classifier import register_kernels
 from bagwise.coupled_posterior import CoupledPredictor
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.execution import Sweeper

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from bagwise.execution import Sweeper
 from bagwise.features import FeatureGradient
 from bagwise.infer.loop import Trace
+from bagwise.infer.newton import cholesky_at_mode, climb
 from bagwise.labels import BagLikelihood
-from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky, try_cholesky
+from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import Chunk, Q
 
 Array = NDArray[Any]
@@ -68,6 +69,21 @@ class Mode:
         return Q(self.v, self.P_inv, c0, -self.log_det_P)
 
 
+class _LogJoint:
+    """log p(T, v) as a function of v alone."""
+
+    def __init__(self, laplace: Laplace, c0: float) -> None:
+        self.laplace = laplace
+        self.c0 = c0
+
+    def value(self, v: Array) -> float:
+        return self.laplace.log_joint(v, self.c0)
+
+    def derivatives(self, v: Array) -> tuple[Array, Array]:
+        sums = self.laplace.sums(v, self.c0)
+        return sums.gradient - v, np.eye(len(v)) + sums.hessian
+
+
 class Laplace:
     """Newton's method and evidence for one bag likelihood on one set of chunks."""
 
@@ -79,30 +95,10 @@ class Laplace:
         self, v: Array, c0: float, *, max_iter: int = 100, tol: float = 1e-9, verbose: int = 0
     ) -> Mode:
         """Maximise log p(T | v) - |v|^2/2 by damped Newton steps with a line search."""
-        sums = self._sums(v, c0)
-        history = [sums.log_prob - 0.5 * float(v @ v)]
-        converged = False
-        while not converged and len(history) <= max_iter:
-            gradient = sums.gradient - v
-            step = _damped_step(sums.hessian, gradient)
-            # Twice the gain a Newton step promises. The last step is taken in full, without
-            # a line search that rounding would mislead: it squares the error left in v.
-            converged = float(gradient @ step) <= tol * max(abs(history[-1]), 1.0)
-            if converged:
-                v, value = v + step, self._log_joint(v + step, c0)
-            else:
-                v, value = self._line_search(v, c0, step, gradient, history[-1])
-            if converged and (escape := _descent_from_saddle(sums.hessian)) is not None:
-                v, value = self._leave_saddle(v, c0, escape, value)
-                converged = False
-            history.append(value)
-            if verbose:
-                print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
-            sums = self._sums(v, c0)
-        P = np.eye(len(v)) + sums.hessian
-        L = _cholesky_at_mode(P)
-        trace = Trace(tuple(history), converged)
-        return Mode(v, inverse_from_cholesky(L), logdet_from_cholesky(L), history[-1], trace)
+        summit = climb(_LogJoint(self, c0), v, max_iter=max_iter, tol=tol, verbose=verbose)
+        L = cholesky_at_mode(summit.P)
+        P_inv, log_det = inverse_from_cholesky(L), logdet_from_cholesky(L)
+        return Mode(summit.v, P_inv, log_det, summit.value, summit.trace)
 
     def evidence_gradient(self, mode: Mode, c0: float) -> tuple[FeatureGradient, float]:
         """Gradient of the evidence in the features (for theta) and in c0, mode shift included."""
@@ -110,27 +106,7 @@ class Laplace:
         shift = mode.P_inv @ pull.vector  # dE/dv^ turned into a change of gradient
         return self.sweeper.total(lambda c: self._chunk_gradient(c, mode, c0, shift)).unpack()
 
-    def _line_search(
-        self, v: Array, c0: float, step: Array, gradient: Array, value: float
-    ) -> tuple[Array, float]:
-        slope = float(gradient @ step)
-        rate = 1.0
-        for _ in range(30):
-            candidate = v + rate * step
-            new = self._log_joint(candidate, c0)
-            if new >= value + 1e-4 * rate * slope:
-                return candidate, new
-            rate *= 0.5
-        return v, value  # no ascent left at machine precision
-
-    def _leave_saddle(self, v: Array, c0: float, e: Array, value: float) -> tuple[Array, float]:
-        """Best of a few steps along a direction in which the log joint is convex."""
-        candidates = [v + t * e for t in (1.0, -1.0, 0.3, -0.3, 0.1, -0.1, 0.01, -0.01)]
-        values = [self._log_joint(x, c0) for x in candidates]
-        best = int(np.argmax(values))
-        return (candidates[best], values[best]) if values[best] > value else (v, value)
-
-    def _log_joint(self, v: Array, c0: float) -> float:
+    def log_joint(self, v: Array, c0: float) -> float:
         """log p(T | v) - |v|^2/2, without derivatives."""
         return self.sweeper.total(lambda c: self._chunk_log_prob(c, v, c0)) - 0.5 * float(v @ v)
 
@@ -138,7 +114,8 @@ class Laplace:
         A, b = self.scaled(chunk)
         return float(np.sum(self.likelihood.log_prob(A @ v + c0 * b, chunk.targets)))
 
-    def _sums(self, v: Array, c0: float) -> _Sums:
+    def sums(self, v: Array, c0: float) -> _Sums:
+        """log p(T | v) with its derivatives."""
         return self.sweeper.total(lambda c: self._chunk_sums(c, v, c0))
 
     def _chunk_sums(self, chunk: Chunk, v: Array, c0: float) -> _Sums:
@@ -201,32 +178,3 @@ class _Gradient:
 
     def unpack(self) -> tuple[FeatureGradient, float]:
         return self.features, self.c0
-
-
-def _damped_step(hessian: Array, gradient: Array) -> Array:
-    """Solve (I + H + damping) step = gradient with the least damping that is positive definite."""
-    P = np.eye(len(gradient)) + hessian
-    damping = 0.0
-    while True:
-        L = try_cholesky(P + damping * np.eye(len(P)))
-        if L is not None:
-            return np.linalg.solve(P + damping * np.eye(len(P)), gradient)
-        damping = max(2 * damping, 1e-3 * max(1.0, float(np.max(np.abs(np.diagonal(P))))))
-
-
-def _descent_from_saddle(hessian: Array) -> Array | None:
-    """The eigenvector of the lowest eigenvalue of P = I + H if that is negative, else None."""
-    P = np.eye(len(hessian)) + hessian
-    if try_cholesky(P) is not None:
-        return None
-    return np.linalg.eigh(P)[1][:, 0]
-
-
-def _cholesky_at_mode(P: Array) -> Array:
-    L = try_cholesky(P)
-    if L is None:
-        raise FloatingPointError(
-            "the Laplace posterior precision is not positive definite: Newton's method stopped "
-            "at a saddle point; use inference='vi' or raise max_iter"
-        )
-    return L

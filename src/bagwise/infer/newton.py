@@ -1,0 +1,108 @@
+"""Damped Newton ascent on a log density that need not be concave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.infer.loop import Trace
+from bagwise.linalg import try_cholesky
+
+Array = NDArray[Any]
+
+
+class LogDensity(Protocol):
+    """What `climb` maximises."""
+
+    def value(self, v: Array) -> float:
+        """The log density, without derivatives."""
+
+    def derivatives(self, v: Array) -> tuple[Array, Array]:
+        """Its gradient and P = -Hessian."""
+
+
+@dataclass(frozen=True)
+class Summit:
+    """Where a climb ended, with P = -Hessian there."""
+
+    v: Array
+    P: Array
+    value: float
+    trace: Trace
+
+
+def climb(density: LogDensity, v: Array, *, max_iter: int, tol: float, verbose: int = 0) -> Summit:
+    """Newton steps with a line search; damped where P is indefinite, and saddles are left."""
+    gradient, P = density.derivatives(v)
+    history = [density.value(v)]
+    converged = False
+    while not converged and len(history) <= max_iter:
+        step = damped_step(P, gradient)
+        # Twice the gain a Newton step promises. The last step is taken in full, without
+        # a line search that rounding would mislead: it squares the error left in v.
+        converged = float(gradient @ step) <= tol * max(abs(history[-1]), 1.0)
+        if converged:
+            v, value = v + step, density.value(v + step)
+        else:
+            v, value = line_search(density, v, step, gradient, history[-1])
+        if converged and (escape := descent_from_saddle(P)) is not None:
+            v, value = leave_saddle(density, v, escape, value)
+            converged = False
+        history.append(value)
+        if verbose:
+            print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
+        gradient, P = density.derivatives(v)
+    return Summit(v, P, history[-1], Trace(tuple(history), converged))
+
+
+def line_search(
+    density: LogDensity, v: Array, step: Array, gradient: Array, value: float
+) -> tuple[Array, float]:
+    """The longest of step, step/2, step/4, ... that gains enough (Armijo)."""
+    slope = float(gradient @ step)
+    rate = 1.0
+    for _ in range(30):
+        candidate = v + rate * step
+        new = density.value(candidate)
+        if new >= value + 1e-4 * rate * slope:
+            return candidate, new
+        rate *= 0.5
+    return v, value  # no ascent left at machine precision
+
+
+def leave_saddle(density: LogDensity, v: Array, e: Array, value: float) -> tuple[Array, float]:
+    """Best of a few steps along a direction in which the log density is convex."""
+    candidates = [v + t * e for t in (1.0, -1.0, 0.3, -0.3, 0.1, -0.1, 0.01, -0.01)]
+    values = [density.value(x) for x in candidates]
+    best = int(np.argmax(values))
+    return (candidates[best], values[best]) if values[best] > value else (v, value)
+
+
+def damped_step(P: Array, gradient: Array) -> Array:
+    """Solve (P + damping) step = gradient with the least damping that is positive definite."""
+    damping = 0.0
+    while True:
+        if try_cholesky(P + damping * np.eye(len(P))) is not None:
+            return np.linalg.solve(P + damping * np.eye(len(P)), gradient)
+        damping = max(2 * damping, 1e-3 * max(1.0, float(np.max(np.abs(np.diagonal(P))))))
+
+
+def descent_from_saddle(P: Array) -> Array | None:
+    """The eigenvector of the lowest eigenvalue of P if that is negative, else None."""
+    if try_cholesky(P) is not None:
+        return None
+    return np.linalg.eigh(P)[1][:, 0]
+
+
+def cholesky_at_mode(P: Array) -> Array:
+    """Cholesky factor of P, which is positive definite at a mode."""
+    L = try_cholesky(P)
+    if L is None:
+        raise FloatingPointError(
+            "the Laplace posterior precision is not positive definite: Newton's method stopped "
+            "at a saddle point; use inference='vi' or raise max_iter"
+        )
+    return L
