@@ -42,10 +42,9 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         super().__init_subclass__(**kwargs)
         if "__init__" not in vars(cls):
             return
-        own = inspect.signature(cls.__init__).parameters
-        shared = inspect.signature(super(cls, cls).__init__).parameters
-        names = {n: p for n, p in own.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
-        merged = [*names.values(), *(p for n, p in shared.items() if n not in names)]
+        own = _named(inspect.signature(cls.__init__))
+        shared = _named(inspect.signature(super(cls, cls).__init__))
+        merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
         cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -159,6 +158,12 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         if not np.any(shift) and np.all(scale == 1):
             return X
         return (X - shift.astype(X.dtype)) / scale.astype(X.dtype)
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    """The parameters of a signature but for *args and **kwargs."""
+    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {n: p for n, p in signature.parameters.items() if p.kind not in collecting}
 
 
 def register_kernels() -> None:
