@@ -43,6 +43,8 @@ ORDER = [
     "transformers",
     "classifier",
     "base",
+    "rvm_estimators",
+    "multitask",
     "estimators",
     "multiclass",
     "datasets",

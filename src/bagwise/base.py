@@ -50,6 +50,7 @@ class GaussianProcessMIL(BagClassifierMIL):
     """What all Gaussian-process models share; subclasses name their likelihood and sites."""
 
     posterior_: Posterior
+    _posterior_type = Posterior
     _link: ClassVar[str]
     _start_variance: ClassVar[float]  # of the kernel, on the scale of the link
     _inferences: ClassVar[tuple[str, ...]] = ("vi", "laplace")
@@ -205,6 +206,12 @@ class GaussianProcessMIL(BagClassifierMIL):
             )
             for name, values in self.init.items()
         }
+
+    def _scaled(self, X: Array, shift: Array, scale: Array) -> Array:
+        X = X.astype(check_dtype(self.dtype) or X.dtype, copy=False)
+        if not np.any(shift) and np.all(scale == 1):
+            return X
+        return (X - shift.astype(X.dtype)) / scale.astype(X.dtype)
 
     def _inducing_points(
         self,

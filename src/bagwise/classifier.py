@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags
 from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
-from bagwise.parameters import check_dtype, check_integer
-from bagwise.posterior import FeaturePosterior
+from bagwise.parameters import check_integer
 from bagwise.validation import bags_to_predict
 
 Array = NDArray[Any]
@@ -28,10 +27,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     """Predictions from a fitted `posterior_`; subclasses fit it."""
 
     classes_: Array
-    posterior_: FeaturePosterior
+    posterior_: Any
     bag_score: str
     standardize: str | bool
-    dtype: Any
+    _posterior_type: ClassVar[type]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show a model's own arguments and the shared ones in one signature.
@@ -122,7 +121,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         parameters = self.get_params(deep=False)
         seed = parameters["random_state"]
         parameters["random_state"] = seed if isinstance(seed, int) else None
-        if parameters["dtype"] is not None:
+        if parameters.get("dtype") is not None:
             parameters["dtype"] = np.dtype(parameters["dtype"]).name
         return parameters
 
@@ -152,12 +151,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         if self.standardize == "auto" and same_unit(spread[~constant]):
             return unscaled
         return shift, np.where(constant, 1.0, spread)
-
-    def _scaled(self, X: Array, shift: Array, scale: Array) -> Array:
-        X = X.astype(check_dtype(self.dtype) or X.dtype, copy=False)
-        if not np.any(shift) and np.all(scale == 1):
-            return X
-        return (X - shift.astype(X.dtype)) / scale.astype(X.dtype)
 
 
 def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:

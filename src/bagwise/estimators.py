@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.base import GaussianProcessMIL
-from bagwise.classifier import register_kernels
+from bagwise.classifier import BagClassifierMIL, register_kernels
 from bagwise.coupled_posterior import CoupledPredictor
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.execution import Sweeper
@@ -24,8 +24,10 @@ from bagwise.ising import IsingSites
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
 from bagwise.mixture import GibbsPosterior
+from bagwise.multitask import MultiTaskMIRVM
 from bagwise.parameters import check_choice, check_integer, check_number
 from bagwise.posterior import Posterior
+from bagwise.rvm_estimators import MIRVM, RVM, MILogisticRegression
 from bagwise.sites import LogisticSites, ProbitSites, Sites
 from bagwise.stateful_sites import (
     FactorisedLogisticSites,
@@ -427,7 +429,7 @@ class IsingVGPMIL(GaussianProcessMIL):
         )
 
 
-MODELS: dict[str, type[GaussianProcessMIL]] = {
+MODELS: dict[str, type[BagClassifierMIL]] = {
     model.__name__: model
     for model in (
         VGPMIL,
@@ -437,11 +439,15 @@ MODELS: dict[str, type[GaussianProcessMIL]] = {
         LargeMarginVGPMIL,
         ProbitVGPMIL,
         IsingVGPMIL,
+        MIRVM,
+        MILogisticRegression,
+        RVM,
+        MultiTaskMIRVM,
     )
 }
 
 
-def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
+def load(path: str | os.PathLike[str]) -> BagClassifierMIL:
     """Read a model that `save` wrote; nothing in the file is ever executed."""
     register_kernels()
     kind, state = read_state(path)
@@ -454,7 +460,7 @@ def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
         if state["feature_names"] is not None:
             model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
         model._check_parameters()
-        if not isinstance(model.posterior_, Posterior):
+        if not isinstance(model.posterior_, model._posterior_type):
             raise TypeError("it has no posterior")
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} is not a complete {kind} model: {error}") from None

@@ -34,8 +34,19 @@ class Summit:
     trace: Trace
 
 
-def climb(density: LogDensity, v: Array, *, max_iter: int, tol: float, verbose: int = 0) -> Summit:
-    """Newton steps with a line search; damped where P is indefinite, and saddles are left."""
+def climb(
+    density: LogDensity,
+    v: Array,
+    *,
+    max_iter: int,
+    tol: float,
+    enough: float = np.inf,
+    verbose: int = 0,
+) -> Summit:
+    """Newton steps with a line search; damped where P is indefinite, and saddles are left.
+
+    A density without a maximum is climbed up to `enough`.
+    """
     gradient, P = density.derivatives(v)
     history = [density.value(v)]
     converged = False
@@ -55,6 +66,7 @@ def climb(density: LogDensity, v: Array, *, max_iter: int, tol: float, verbose: 
         if verbose:
             print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
         gradient, P = density.derivatives(v)
+        converged = converged or value >= enough
     return Summit(v, P, history[-1], Trace(tuple(history), converged))
 
 

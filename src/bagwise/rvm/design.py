@@ -43,6 +43,10 @@ class Design:
             return self
         return Design(self.data, self.shift, self.scale, self.columns[keep])
 
+    def of_bags(self, bags: NDArray[np.intp]) -> Design:
+        """The same columns of some of the bags."""
+        return Design(self.data.of_bags(bags), self.shift, self.scale, self.columns)
+
     def blocks(self) -> Iterator[tuple[Array, Targets]]:
         """Scaled features and labels, chunk by chunk."""
         n, d = self.shape

@@ -18,6 +18,10 @@ Array = NDArray[Any]
 Update = Callable[[Array, Array, Array], Array]
 
 
+SLOWER, FASTER = 0.5, 1.2  # steps of a log alpha that turns back, and of one that does not
+GROWTH = 1.5  # least factor by which the precision of a useless feature grows
+
+
 @dataclass(frozen=True)
 class Fit:
     """Weights of each task on the features that are left."""
@@ -27,14 +31,9 @@ class Fit:
     modes: tuple[Mode, ...]  # one per task
     trace: Trace
 
-    @property
-    def log_evidence(self) -> float:
-        """Sum over tasks of log p(T_j | A)."""
-        return sum(mode.log_evidence for mode in self.modes)
-
 
 def fixed_point(alpha: Array, w: Array, variances: Array) -> Array:
-    """alpha_i = sum_j gamma_ij / sum_j w_ij^2, gamma_ij = 1 - alpha_i Sigma_ii^j, w (J, d).
+    """alpha_i = sum_j gamma_ij / sum_j w_ij^2, gamma_ij = 1 - alpha_i Sigma_ii^j; w is (J, d).
 
     MacKay's form of [R08, Eq. 17]: the same stationary points, reached in tens of steps instead
     of thousands. Where labels make a weight less certain than its prior (gamma <= 0, possible as
@@ -42,8 +41,26 @@ def fixed_point(alpha: Array, w: Array, variances: Array) -> Array:
     """
     gamma = np.sum(1 - alpha * variances, axis=0)
     size = np.sum(w**2, axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(gamma > 0, gamma / size, printed_update(alpha, w, variances))
+    with np.errstate(divide="ignore", over="ignore"):
+        mackay = np.where(gamma > 0, gamma, 1.0) / size
+    new = np.where(gamma > 0, mackay, printed_update(alpha, w, variances))
+    # Close to q^2 = s the precision of a useless feature would take hundreds of steps to infinity.
+    return np.where(useless(alpha, w, variances) & (new > alpha), _grown(alpha, new), new)
+
+
+def _grown(alpha: Array, new: Array) -> Array:
+    return np.maximum(new, GROWTH * alpha)
+
+
+def useless(alpha: Array, w: Array, variances: Array) -> NDArray[np.bool_]:
+    """Features whose evidence, all else fixed, is highest at alpha = infinity: sum q^2 < sum s.
+
+    Seen from weight i the data are one Gaussian observation with precision s and precision
+    times mean q: 1/Sigma_ii = alpha + s, w_i/Sigma_ii = q (Tipping and Faul's sparsity and
+    quality factors, with all other weights integrated out).
+    """
+    s = np.sum(1 / variances - alpha, axis=0)
+    return np.sum((w / variances) ** 2, axis=0) < s
 
 
 def printed_update(alpha: Array, w: Array, variances: Array) -> Array:
@@ -53,36 +70,66 @@ def printed_update(alpha: Array, w: Array, variances: Array) -> Array:
 
 def shared_fixed_point(alpha: Array, w: Array, variances: Array) -> Array:
     """One alpha for all weights: sum_i gamma_i / sum_i w_i^2."""
+    if not len(alpha):
+        return alpha
     one = fixed_point(alpha[:1], w.reshape(-1, 1), variances.reshape(-1, 1))
     return np.full(len(alpha), one[0])
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far each log alpha follows its update: less where it turns back and forth.
+
+    Weights interact, so that updating all precisions at once can make some of them cycle.
+    """
+
+    rate: Array  # (d,)
+    last: Array  # (d,) steps taken before
+
+    @classmethod
+    def start(cls, d: int) -> Pace:
+        """Full steps."""
+        return cls(np.ones(d), np.zeros(d))
+
+    def apply(self, step: Array) -> tuple[Array, Pace]:
+        """The steps to take, and the pace afterwards."""
+        turned = step * self.last < 0
+        rate = np.where(turned, SLOWER * self.rate, np.minimum(1.0, FASTER * self.rate))
+        taken = rate * step
+        return taken, Pace(rate, taken)
+
+    def only(self, keep: NDArray[np.bool_]) -> Pace:
+        """The pace of the features that are left."""
+        return Pace(self.rate[keep], self.last[keep])
 
 
 def start_intercept(design: Design) -> float:
     """Intercept at which a bag of average size is as likely positive as negative."""
     size = len(design.data.X) / len(design.data.T)
-    return float(-np.log(np.expm1(np.log(2) / size)) if size > 1 else 0.0)
+    return float(np.log(np.expm1(np.log(2) / size)))
 
 
 def maximise_evidence(
     designs: Sequence[Design],
     likelihood: BagLikelihood,
-    alpha: Array,
+    alpha_init: float,
     update: Update,
     *,
-    limit: float = np.inf,
+    limits: tuple[float, float] = (1e-6, 1e6),
+    prune: bool = True,
     max_iter: int = 500,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     verbose: int = 0,
 ) -> Fit:
-    """Alternate modes and alpha until no log alpha moves by more than tol [R08, Algorithm 1].
+    """Alternate modes and updates of alpha until the evidence rests [R08, Algorithm 1].
 
-    Features whose alpha exceeds `limit` leave for good. Tasks share alpha.
+    Tasks share alpha, which stays above the lower limit. Features whose alpha exceeds the upper
+    one leave for good, or keep it if `prune` is False.
     """
-    d = len(alpha)
-    columns = np.arange(d)
-    starts = [(np.zeros(d), start_intercept(design)) for design in designs]
+    alpha = np.full(designs[0].shape[1], alpha_init)
+    starts = [(np.zeros(len(alpha)), start_intercept(design)) for design in designs]
     history: list[float] = []
-    converged = False
+    still, pace = 0, Pace.start(len(alpha))
     while True:
         modes = tuple(
             find_mode(likelihood, whitened(design, alpha), *start)
@@ -90,13 +137,24 @@ def maximise_evidence(
         )
         history.append(sum(mode.log_evidence for mode in modes))
         if verbose:
-            print(f"step {len(history) - 1:3d}  {len(columns)} features  {history[-1]:.6f}")
-        if converged or len(history) > max_iter or not len(columns):
-            return Fit(columns, alpha, modes, Trace(tuple(history), converged))
+            print(f"update {len(history) - 1:3d}  {len(alpha)} features  {history[-1]:.6f}")
         w, variances = (np.array([getattr(m, x) for m in modes]) for x in ("w", "variances"))
-        new = update(alpha, w, variances)
-        keep = new <= limit
-        converged = bool(np.all(keep)) and float(np.max(np.abs(np.log(new / alpha)))) <= tol
-        columns, alpha = columns[keep], new[keep]
+        step, pace = pace.apply(np.log(update(alpha, w, variances) / alpha))
+        new = np.maximum(alpha * np.exp(step), limits[0])
+        keep = (new <= limits[1]) | (not prune)
+        new = np.minimum(new, limits[1])
+        moving = prune and bool(np.any(useless(alpha, w, variances) & (new > alpha)))
+        still = still + 1 if _rests(history, tol) and not moving else 0
+        if still == 2 or len(history) > max_iter or (not len(alpha) and len(history) > 1):
+            converged = still == 2 or not len(alpha)
+            return Fit(designs[0].columns, alpha, modes, Trace(tuple(history), converged))
+        alpha, pace = new[keep], pace.only(keep)
         designs = [design.only(keep) for design in designs]
         starts = [(mode.w[keep], mode.b) for mode in modes]
+
+
+def _rests(history: list[float], tol: float) -> bool:
+    """Whether the last change is within tol of the objective's size."""
+    if len(history) < 2:
+        return False
+    return abs(history[-1] - history[-2]) <= tol * max(abs(history[-1]), 1.0)

@@ -109,10 +109,11 @@ def find_mode(
     *,
     max_iter: int = 100,
     tol: float = 1e-9,
+    enough: float = np.inf,
     verbose: int = 0,
 ) -> Mode:
     """Damped Newton with a line search from (w, b) [R08, Algorithm 1, inner loop]."""
     density = LogJoint(likelihood, coordinates)
     start = coordinates.start(w, b)
-    summit = climb(density, start, max_iter=max_iter, tol=tol, verbose=verbose)
+    summit = climb(density, start, max_iter=max_iter, tol=tol, enough=enough, verbose=verbose)
     return Mode(coordinates, summit)
