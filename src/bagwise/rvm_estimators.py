@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.bags import Bags
+from bagwise.bags import Bags, is_bagged
 from bagwise.classifier import BagClassifierMIL, generator
 from bagwise.inducing import kmeans_points
 from bagwise.infer.loop import warn_not_converged
@@ -164,19 +166,37 @@ class LinearMIL(BagClassifierMIL):
             )
         return names[support]
 
+    def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Any:
+        """Fit, then `transform` the same bags."""
+        return self.fit(X, y, **fit_params).transform(X)
+
     def transform(self, X: Any) -> Any:
-        """The same bags with the supported features only; a 2-D array gives a 2-D array."""
+        """The same bags with the supported features only; a 2-D array gives a 2-D array.
+
+        Where no feature is supported, bags raise an error; an array without columns comes with a
+        warning, as from scikit-learn's own selectors.
+        """
         bags = bags_to_predict(self, X)
         support = self.get_support(indices=True)
+        problem = (
+            f"no feature's weight exceeds support_z={self.support_z} standard deviations, so no "
+            "features are left; lower support_z, or give more bags"
+        )
+        if not is_bagged(X):
+            if not len(support):
+                warnings.warn(problem, UserWarning, stacklevel=2)
+            return bags.X[:, support]
         if not len(support):
-            raise ValueError(
-                f"no feature's weight exceeds support_z={self.support_z} standard deviations, so "
-                "no features would be left; lower support_z, or give more bags"
-            )
+            raise ValueError(problem)
         names = bags.feature_names
         kept = None if names is None else [names[j] for j in support]
-        reduced = bags.with_X(bags.X[:, support], feature_names=kept)
-        return reduced.X if isinstance(X, np.ndarray) else reduced
+        return bags.with_X(bags.X[:, support], feature_names=kept)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        # Not by TransformerMixin: its set_output would turn Bags into tables.
+        tags.transformer_tags = TransformerTags()
+        return tags
 
     def _solve(self, design: Design, rng: np.random.Generator) -> Fit:
         raise NotImplementedError

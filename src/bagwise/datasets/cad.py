@@ -79,9 +79,10 @@ def make_related_tasks(
     """Make synthetic tasks whose instances depend on the same few features, with other weights.
 
     Task j has `n_bags[j]` bags, half of them positive (the smaller half if odd). An instance is
-    positive where x'w_j exceeds a threshold that one instance in ten passes; the weights of two
-    tasks on the relevant features have correlation `similarity`, on all others they are zero.
-    A positive bag has one or two positive instances.
+    positive where x'w_j exceeds a threshold that one instance in ten passes. On the relevant
+    features w_j = similarity * w + (1 - similarity) * (weights of its own), all drawn from
+    0.7 to 1.3 with random sign; on the others it is zero. A positive bag has one or two positive
+    instances.
 
     Returns the bags of all tasks, the task of each bag, and the relevant features.
 
@@ -94,11 +95,10 @@ def make_related_tasks(
     check_integer("bag_size", bag_size, at_least=2)
     rng = np.random.default_rng(random_state)
     relevant = np.sort(rng.choice(n_features, n_relevant, replace=False))
-    common = rng.normal(size=n_relevant)
+    common = _weights(n_relevant, rng)
     X, y = [], []
     for n in n_bags:
-        own = rng.normal(size=n_relevant)
-        w = np.sqrt(similarity) * common + np.sqrt(1 - similarity) * own
+        w = similarity * common + (1 - similarity) * _weights(n_relevant, rng)
         labels = rng.permutation(np.arange(n) < n // 2).astype(np.int64)
         X += [_task_bag(bag_size, n_features, relevant, w, bool(t), rng) for t in labels]
         y.append(labels)
@@ -117,6 +117,10 @@ def _task_bag(
         if not np.any(wrong):
             return X
         X[wrong] = rng.normal(size=(int(wrong.sum()), n_features))
+
+
+def _weights(n: int, rng: np.random.Generator) -> Array:
+    return rng.choice([-1.0, 1.0], n) * rng.uniform(0.7, 1.3, n)
 
 
 def _shown(y: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
