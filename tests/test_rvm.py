@@ -17,12 +17,11 @@ from bagwise.rvm.evidence import (
     fixed_point,
     maximise_evidence,
     printed_update,
-    shared_fixed_point,
     start_intercept,
     useless,
 )
 from bagwise.rvm.laplace import LogJoint, find_mode
-from bagwise.rvm.penalty import GRID, choose_alpha, fit_alpha, held_out_scores
+from bagwise.rvm.penalty import GRID, choose_alpha, fit_alpha, fit_evidence, held_out_scores
 
 LIKELIHOOD = BagLikelihood(Logistic())
 Array = np.ndarray
@@ -170,11 +169,6 @@ def test_tasks_share_alpha() -> None:
     np.testing.assert_allclose(printed_update(alpha, w, variances), 2 / (1.25 + 0.3))
 
 
-def test_one_alpha_for_all_weights() -> None:
-    new = shared_fixed_point(np.full(2, 2.0), np.array([[0.5, 1.0]]), np.array([[0.2, 0.1]]))
-    np.testing.assert_allclose(new, (2 - 0.4 - 0.2) / 1.25)
-
-
 def test_a_log_alpha_that_turns_back_slows_down() -> None:
     pace = Pace.start(2)
     for sign in (1.0, -1.0, 1.0):
@@ -245,6 +239,14 @@ def test_a_given_alpha_is_kept() -> None:
     fit = fit_alpha(make_design(), LIKELIHOOD, 2.5, max_iter=100, tol=1e-4)
     assert fit.alpha.tolist() == [2.5] * 4
     assert fit.trace.history[-1] == pytest.approx(fit.modes[0].log_evidence)
+
+
+def test_the_best_alpha_by_evidence() -> None:
+    design = make_design(60)
+    fit = fit_evidence(design, LIKELIHOOD, max_iter=100, tol=1e-8)
+    assert fit.trace.converged and np.all(np.diff(fit.trace.history) >= 0)
+    values = [settled(design, f * fit.alpha).log_evidence for f in (0.5, 0.9, 1.1, 2.0)]
+    assert max(values) < fit.trace.history[-1]
 
 
 def test_cross_validation_prefers_what_predicts() -> None:

@@ -97,7 +97,7 @@ def test_joint_bag_probabilities_are_those_of_samples() -> None:
     P0 = np.exp(np.add.reduceat(special.log_expit(-f), bags.offsets[:-1], axis=0))
     p, std = model.predict_proba(bags, return_std=True)
     np.testing.assert_allclose(p[:, 1], 1 - P0.mean(axis=1), atol=0.01)
-    np.testing.assert_allclose(std, P0.std(axis=1), atol=0.01)
+    np.testing.assert_allclose(std, P0.std(axis=1), atol=0.02)
 
 
 def test_order_of_bags_rows_and_features_does_not_matter() -> None:
@@ -201,8 +201,9 @@ def test_all_features_constant(cls: type) -> None:
     model = cls(random_state=0).fit(bags)
     assert len(model.selected_features_) == 0 and model.converged_
     p, std = model.predict_proba(bags, return_std=True)
-    np.testing.assert_allclose(p, p[0])
-    assert np.isfinite(std).all() and 0.3 < p[0, 1] < 0.7
+    np.testing.assert_allclose(p, np.broadcast_to(p[0], p.shape))
+    assert np.isfinite(std).all()
+    assert cls is bw.RVM or 0.3 < p[0, 1] < 0.7  # RVM: each of three instances has even odds
 
 
 # --- kernels -------------------------------------------------------------------------------------

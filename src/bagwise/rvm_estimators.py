@@ -26,9 +26,8 @@ from bagwise.rvm.evidence import (
     fixed_point,
     maximise_evidence,
     printed_update,
-    shared_fixed_point,
 )
-from bagwise.rvm.penalty import choose_alpha, fit_alpha
+from bagwise.rvm.penalty import choose_alpha, fit_alpha, fit_evidence
 from bagwise.rvm.posterior import FeatureMap, LinearPosterior
 from bagwise.validation import (
     bags_to_fit,
@@ -404,9 +403,7 @@ class MILogisticRegression(LinearMIL):
         }
         likelihood = self._likelihood()
         if self.alpha == "evidence":
-            return maximise_evidence(
-                [design], likelihood, 1.0, shared_fixed_point, prune=False, **settings
-            )
+            return fit_evidence(design, likelihood, **settings)
         alpha = self.alpha
         if alpha == "cv":
             alpha = choose_alpha(design, likelihood, rng)

@@ -31,18 +31,18 @@ def make_cad_bags(
     n_relevant: int = 8,
     lesions_per_volume: float = 3.0,
     false_candidates: int = 40,
-    effect: float = 1.2,
+    effect: float = 1.0,
     random_state: Any = None,
 ) -> CadData:
     """Make synthetic detection data shaped like the pulmonary-embolism set of [R08, 10].
 
     Everything is drawn from Gaussians; nothing comes from patients. A volume (scan) has a Poisson
-    number of lesions, at least one over the whole data set. One to four candidates point to each
-    lesion, and they form a positive bag; only some of them truly show it, one at least. Each of
-    the `false_candidates` other candidates of a volume is a negative bag of its own. Features
-    come in correlated groups of four, as measurements of one kind do. Candidates that show a
-    lesion are shifted by `effect` standard deviations, up or down, in the `relevant` features,
-    which are all in different groups where there are enough.
+    number of lesions, at least one over the whole data set. One to eight candidates point to each
+    lesion, and they form a positive bag; one of them truly shows it, each other one with chance
+    0.1. Each of the `false_candidates` other candidates of a volume is a negative bag of its own.
+    Features come in correlated groups of four, as measurements of one kind do. Candidates that
+    show a lesion are shifted by `effect` standard deviations, up or down, in the `relevant`
+    features, which are all in different groups where there are enough.
 
     >>> data = make_cad_bags(n_volumes=5, random_state=0)
     >>> data.bags.n_features, data.relevant.size, len(data.volume) == len(data.bags)
@@ -57,7 +57,7 @@ def make_cad_bags(
     lesions[0] = max(1, lesions[0])
     volume = np.repeat(np.arange(n_volumes), lesions + false_candidates)
     y = np.concatenate([np.repeat([1, 0], [k, false_candidates]) for k in lesions])
-    sizes = np.where(y == 1, rng.integers(1, 5, len(y)), 1)
+    sizes = np.where(y == 1, rng.integers(1, 9, len(y)), 1)
     truth = _shown(y, sizes, rng)
     relevant = np.sort(_spread_over_groups(n_features, n_relevant, rng))
     X = _correlated(len(truth), n_features, rng)
@@ -124,9 +124,9 @@ def _weights(n: int, rng: np.random.Generator) -> Array:
 
 
 def _shown(y: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
-    """(N,) which candidates show a lesion: each of a positive bag with chance 0.6, one surely."""
+    """(N,) which candidates show a lesion: one of a positive bag surely, others with chance 0.1."""
     sure = np.cumsum(sizes) - sizes + rng.integers(0, sizes)
-    shown = rng.random(int(sizes.sum())) < 0.6
+    shown = rng.random(int(sizes.sum())) < 0.1
     shown[sure] = True
     return (shown & np.repeat(y == 1, sizes)).astype(np.int64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,8 +98,10 @@ def damped_step(P: Array, gradient: Array) -> Array:
     """Solve (P + damping) step = gradient with the least damping that is positive definite."""
     damping = 0.0
     while True:
-        if try_cholesky(P + damping * np.eye(len(P))) is not None:
-            return np.linalg.solve(P + damping * np.eye(len(P)), gradient)
+        damped = P + damping * np.eye(len(P))
+        if try_cholesky(damped) is not None:
+            with suppress(np.linalg.LinAlgError):  # singular to the last digit
+                return np.linalg.solve(damped, gradient)
         damping = max(2 * damping, 1e-3 * max(1.0, float(np.max(np.abs(np.diagonal(P))))))
 
 

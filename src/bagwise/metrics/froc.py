@@ -65,7 +65,9 @@ def froc_curve(
 
     One entry per bag: whether it is a lesion, its score (any finite number, or the two columns
     of `predict_proba`), and the volume (scan, patient) it comes from. A called negative bag is a
-    false positive. Volumes without any bag are unknown here and do not count.
+    false positive. Volumes without any bag are unknown here and do not count. Where candidates of
+    one lesion form a bag, score it by its best candidate (`bag_score="max"`): at test time nobody
+    knows which candidates belong together.
 
     >>> curve = froc_curve([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0], ["a", "a", "b", "b"])
     >>> curve.false_positives

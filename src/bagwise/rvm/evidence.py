@@ -19,6 +19,7 @@ Update = Callable[[Array, Array, Array], Array]
 
 
 SLOWER, FASTER = 0.5, 1.2  # steps of a log alpha that turns back, and of one that does not
+NEWTON_TOL = 1e-6  # of the log joint; the last step squares what is left of the error
 GROWTH = 1.5  # least factor by which the precision of a useless feature grows
 
 
@@ -68,14 +69,6 @@ def printed_update(alpha: Array, w: Array, variances: Array) -> Array:
     return len(w) / np.sum(w**2 + variances, axis=0)
 
 
-def shared_fixed_point(alpha: Array, w: Array, variances: Array) -> Array:
-    """One alpha for all weights: sum_i gamma_i / sum_i w_i^2."""
-    if not len(alpha):
-        return alpha
-    one = fixed_point(alpha[:1], w.reshape(-1, 1), variances.reshape(-1, 1))
-    return np.full(len(alpha), one[0])
-
-
 @dataclass(frozen=True)
 class Pace:
     """How far each log alpha follows its update: less where it turns back and forth.
@@ -116,7 +109,6 @@ def maximise_evidence(
     update: Update,
     *,
     limits: tuple[float, float] = (1e-6, 1e6),
-    prune: bool = True,
     max_iter: int = 500,
     tol: float = 1e-4,
     verbose: int = 0,
@@ -124,7 +116,7 @@ def maximise_evidence(
     """Alternate modes and updates of alpha until the evidence rests [R08, Algorithm 1].
 
     Tasks share alpha, which stays above the lower limit. Features whose alpha exceeds the upper
-    one leave for good, or keep it if `prune` is False.
+    one leave for good.
     """
     alpha = np.full(designs[0].shape[1], alpha_init)
     starts = [(np.zeros(len(alpha)), start_intercept(design)) for design in designs]
@@ -132,7 +124,7 @@ def maximise_evidence(
     still, pace = 0, Pace.start(len(alpha))
     while True:
         modes = tuple(
-            find_mode(likelihood, whitened(design, alpha), *start)
+            find_mode(likelihood, whitened(design, alpha), *start, tol=NEWTON_TOL)
             for design, start in zip(designs, starts, strict=True)
         )
         history.append(sum(mode.log_evidence for mode in modes))
@@ -141,9 +133,8 @@ def maximise_evidence(
         w, variances = (np.array([getattr(m, x) for m in modes]) for x in ("w", "variances"))
         step, pace = pace.apply(np.log(update(alpha, w, variances) / alpha))
         new = np.maximum(alpha * np.exp(step), limits[0])
-        keep = (new <= limits[1]) | (not prune)
-        new = np.minimum(new, limits[1])
-        moving = prune and bool(np.any(useless(alpha, w, variances) & (new > alpha)))
+        keep = new <= limits[1]
+        moving = bool(np.any(useless(alpha, w, variances) & (new > alpha)))
         still = still + 1 if _rests(history, tol) and not moving else 0
         if still == 2 or len(history) > max_iter or (not len(alpha) and len(history) > 1):
             converged = still == 2 or not len(alpha)

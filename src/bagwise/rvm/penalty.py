@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
+from bagwise.infer.loop import Trace
 from bagwise.labels import BagLikelihood
 from bagwise.rvm.design import Design, whitened
 from bagwise.rvm.evidence import Fit, start_intercept
@@ -19,6 +20,8 @@ Array = NDArray[Any]
 
 GRID = tuple(10.0 ** np.arange(4, -3.5, -0.5))
 N_FOLDS = 5
+GOLDEN = 0.6180339887498949
+SINGULAR = 1e-12  # smallest eigenvalue of P, relative to the largest
 SEPARATED = 1e-3  # mean log-likelihood of a bag above minus that: the bags are separated
 
 
@@ -47,8 +50,45 @@ def fit_alpha(
     )
     if alpha == 0:
         _check_maximum_likelihood(mode, enough)
-    columns = np.arange(design.shape[1])
-    return Fit(columns, precisions, (mode,), mode.evidence_trace())
+    return Fit(design.columns, precisions, (mode,), mode.evidence_trace())
+
+
+def fit_evidence(
+    design: Design, likelihood: BagLikelihood, *, max_iter: int, tol: float, verbose: int = 0
+) -> Fit:
+    """The alpha with the highest Laplace evidence: best of GRID, then golden-section steps.
+
+    The evidence itself is searched. The fixed point would neglect how the curvature changes
+    with alpha, which matters for few bags.
+    """
+    d = design.shape[1]
+    w, b = np.zeros(d), start_intercept(design)
+
+    def mode_at(log_alpha: float) -> Mode:
+        nonlocal w, b
+        mode = find_mode(likelihood, whitened(design, np.full(d, np.exp(log_alpha))), w, b)
+        w, b = mode.w, mode.b
+        return mode
+
+    modes = {float(x): mode_at(float(x)) for x in np.log(GRID)}
+    best = max(modes, key=lambda x: modes[x].log_evidence)
+    width = 0.5 * float(np.log(10))
+    low, high, mode = best - width, best + width, modes[best]
+    history, converged = [mode.log_evidence], False
+    while not converged and len(history) <= max_iter:
+        inner = [(high - GOLDEN * (high - low)), (low + GOLDEN * (high - low))]
+        tried = [mode_at(x) for x in inner]
+        values = [t.log_evidence for t in tried]
+        low, high = (low, inner[1]) if values[0] > values[1] else (inner[0], high)
+        gap = abs(values[0] - values[1])
+        for x, t in zip(inner, tried, strict=True):
+            if t.log_evidence > mode.log_evidence:
+                best, mode = x, t
+        history.append(mode.log_evidence)
+        converged = gap <= tol * max(abs(history[-1]), 1.0)
+        if verbose:
+            print(f"step {len(history) - 1:3d}  alpha {np.exp(best):.4g}  {history[-1]:.6f}")
+    return Fit(design.columns, np.full(d, np.exp(best)), (mode,), Trace(tuple(history), converged))
 
 
 def _check_maximum_likelihood(mode: Mode, enough: float) -> None:
@@ -60,13 +100,12 @@ def _check_maximum_likelihood(mode: Mode, enough: float) -> None:
             ConvergenceWarning,
             stacklevel=5,
         )
-    try:
-        mode.log_evidence  # noqa: B018
-    except FloatingPointError:
+    eigenvalues = np.linalg.eigvalsh(mode.summit.P)
+    if eigenvalues[0] <= SINGULAR * eigenvalues[-1]:
         raise ValueError(
             "alpha=0 (maximum likelihood) leaves some weights undetermined: features outnumber "
-            "instances, repeat each other or are constant; use alpha > 0 or alpha='evidence'"
-        ) from None
+            "instances or repeat each other; use alpha > 0 or alpha='evidence'"
+        )
 
 
 def choose_alpha(design: Design, likelihood: BagLikelihood, rng: np.random.Generator) -> float:
