@@ -42,7 +42,8 @@ def make_cad_bags(
     0.1. Each of the `false_candidates` other candidates of a volume is a negative bag of its own.
     Features come in correlated groups of four, as measurements of one kind do. Candidates that
     show a lesion are shifted by `effect` standard deviations, up or down, in the `relevant`
-    features, which are all in different groups where there are enough.
+    features, which are all in different groups where there are enough. (Others of such a group
+    help a little too, since they share its noise.)
 
     >>> data = make_cad_bags(n_volumes=5, random_state=0)
     >>> data.bags.n_features, data.relevant.size, len(data.volume) == len(data.bags)
