@@ -10,8 +10,11 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="also run acceptance.py and mirvm.py (minutes)")
-    scripts = ["sweep.py", "acceptance.py", "mirvm.py"] if parser.parse_args().all else ["sweep.py"]
+    parser.add_argument(
+        "--all", action="store_true", help="also run acceptance.py and mirvm.py (minutes)"
+    )
+    more = ["acceptance.py", "mirvm.py"] if parser.parse_args().all else []
+    scripts = ["sweep.py", *more]
     # A process each: no script inherits the memory or the thread pools of another.
     codes = [
         subprocess.run([sys.executable, str(HERE / s)], check=False).returncode for s in scripts

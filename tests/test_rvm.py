@@ -118,7 +118,7 @@ def test_both_updates_reach_the_same_evidence() -> None:
     T = X @ [1.0, -1.0, 0.7] + rng.logistic(size=600) > 1
     design = Design(TrainingData(X, np.arange(601), T), np.zeros(3), np.ones(3))
     fits = [
-        maximise_evidence([design], LIKELIHOOD, 1.0, update, tol=1e-10, max_iter=3000)
+        maximise_evidence([design], LIKELIHOOD, 1.0, update, tol=1e-7, max_iter=3000)
         for update in (fixed_point, printed_update)
     ]
     quick, slow = fits
@@ -129,7 +129,7 @@ def test_both_updates_reach_the_same_evidence() -> None:
 
 
 def test_the_fixed_point_is_stationary() -> None:
-    fit = maximise_evidence([make_design(200)], LIKELIHOOD, 1.0, fixed_point, tol=1e-12)
+    fit = maximise_evidence([make_design(200)], LIKELIHOOD, 1.0, fixed_point, tol=1e-9)
     (mode,) = fit.modes
     gamma = 1 - fit.alpha * mode.variances
     np.testing.assert_allclose(fit.alpha * mode.w**2, gamma, rtol=1e-3)

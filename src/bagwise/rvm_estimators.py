@@ -68,7 +68,7 @@ class LinearMIL(BagClassifierMIL):
         support_z: float = 2.5,
         bag_score: str = "joint",
         max_iter: int = 500,
-        tol: float = 1e-4,
+        tol: float = 5e-3,
         chunk_size: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -240,7 +240,7 @@ class LinearMIL(BagClassifierMIL):
 
     def _store(self, fit: Fit, n_weights: int, classes: Array, bags: Bags) -> None:
         if not fit.trace.converged:
-            warn_not_converged(self.max_iter, self.tol)
+            warn_not_converged(self.max_iter, self.tol, "nats")
         self.alpha_ = np.full(n_weights, np.inf)
         self.alpha_[fit.columns] = fit.alpha
         self.log_evidence_history_ = np.array(fit.trace.history)
@@ -288,7 +288,8 @@ class MIRVM(LinearMIL):
         features have different units.
     support_z : a feature is supported if its weight exceeds that many standard deviations.
     bag_score : how instances make a bag probability, "joint", "noisy-or" or "max".
-    max_iter, tol : updates of alpha at most; relative change of the evidence at which to stop.
+    max_iter, tol : updates of alpha at most; change of the log evidence, in nats, at which to
+        stop.
     chunk_size : rows per chunk, cut between bags; does not change the result.
     random_state : seeds k-means and the Sobol points of joint bag probabilities.
     verbose : 1 prints the evidence after each update of alpha.

@@ -67,7 +67,7 @@ def climb(
         if verbose:
             print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
         gradient, P = density.derivatives(v)
-        converged = converged or value >= enough
+        converged = (converged and try_cholesky(P) is not None) or value >= enough
     return Summit(v, P, history[-1], Trace(tuple(history), converged))
 
 

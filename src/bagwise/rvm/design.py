@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,12 @@ class Design:
         """Rows and columns in use."""
         return len(self.data.X), len(self.columns)
 
+    @property
+    def is_small(self) -> bool:
+        """Whether scaled features are kept in memory."""
+        n, d = self.shape
+        return n * d <= CACHED_ENTRIES
+
     def only(self, keep: NDArray[np.bool_]) -> Design:
         """The same instances with fewer columns."""
         if np.all(keep):
@@ -49,8 +56,7 @@ class Design:
 
     def blocks(self) -> Iterator[tuple[Array, Targets]]:
         """Scaled features and labels, chunk by chunk."""
-        n, d = self.shape
-        if self._cached is None and n * d <= CACHED_ENTRIES:
+        if self._cached is None and self.is_small:
             self._cached = [self._scaled(rows) for rows, _ in self._chunks()]
         for i, (rows, targets) in enumerate(self._chunks()):
             yield (self._scaled(rows) if self._cached is None else self._cached[i]), targets
@@ -131,9 +137,11 @@ def primal(design: Design, alpha: Array) -> Coordinates:
     root = 1 / np.sqrt(np.where(flat, 1.0, alpha))
 
     def blocks() -> Iterator[tuple[Array, Targets]]:
-        for X, targets in design.blocks():
-            yield with_ones(X * root), targets
+        return ((with_ones(X * root), targets) for X, targets in design.blocks())
 
+    if design.is_small:
+        kept = list(blocks())
+        blocks = partial(iter, kept)  # type: ignore[assignment]
     return Coordinates(blocks, np.append(~flat, False).astype(np.float64), root, None)
 
 

@@ -110,7 +110,7 @@ def maximise_evidence(
     *,
     limits: tuple[float, float] = (1e-6, 1e6),
     max_iter: int = 500,
-    tol: float = 1e-4,
+    tol: float = 5e-3,
     verbose: int = 0,
 ) -> Fit:
     """Alternate modes and updates of alpha until the evidence rests [R08, Algorithm 1].
@@ -145,7 +145,5 @@ def maximise_evidence(
 
 
 def _rests(history: list[float], tol: float) -> bool:
-    """Whether the last change is within tol of the objective's size."""
-    if len(history) < 2:
-        return False
-    return abs(history[-1] - history[-2]) <= tol * max(abs(history[-1]), 1.0)
+    """Whether the last change is within tol, in nats: evidence counts by differences."""
+    return len(history) > 1 and abs(history[-1] - history[-2]) <= tol

@@ -85,7 +85,7 @@ def fit_evidence(
             if t.log_evidence > mode.log_evidence:
                 best, mode = x, t
         history.append(mode.log_evidence)
-        converged = gap <= tol * max(abs(history[-1]), 1.0)
+        converged = gap <= tol
         if verbose:
             print(f"step {len(history) - 1:3d}  alpha {np.exp(best):.4g}  {history[-1]:.6f}")
     return Fit(design.columns, np.full(d, np.exp(best)), (mode,), Trace(tuple(history), converged))
