@@ -141,7 +141,7 @@ def primal(design: Design, alpha: Array) -> Coordinates:
 
     if design.is_small:
         kept = list(blocks())
-        blocks = partial(iter, kept)  # type: ignore[assignment]
+        blocks = partial(iter, kept)
     return Coordinates(blocks, np.append(~flat, False).astype(np.float64), root, None)
 
 
