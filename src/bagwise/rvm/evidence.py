@@ -20,6 +20,7 @@ Update = Callable[[Array, Array, Array], Array]
 
 SLOWER, FASTER = 0.5, 1.2  # steps of a log alpha that turns back, and of one that does not
 NEWTON_TOL = 1e-6  # of the log joint; the last step squares what is left of the error
+PATIENCE, SETTLING = 100, 0.97
 GROWTH = 1.5  # least factor by which the precision of a useless feature grows
 
 
@@ -44,13 +45,7 @@ def fixed_point(alpha: Array, w: Array, variances: Array) -> Array:
     size = np.sum(w**2, axis=0)
     with np.errstate(divide="ignore", over="ignore"):
         mackay = np.where(gamma > 0, gamma, 1.0) / size
-    new = np.where(gamma > 0, mackay, printed_update(alpha, w, variances))
-    # Close to q^2 = s the precision of a useless feature would take hundreds of steps to infinity.
-    return np.where(useless(alpha, w, variances) & (new > alpha), _grown(alpha, new), new)
-
-
-def _grown(alpha: Array, new: Array) -> Array:
-    return np.maximum(new, GROWTH * alpha)
+    return np.where(gamma > 0, mackay, printed_update(alpha, w, variances))
 
 
 def useless(alpha: Array, w: Array, variances: Array) -> NDArray[np.bool_]:
@@ -73,11 +68,13 @@ def printed_update(alpha: Array, w: Array, variances: Array) -> Array:
 class Pace:
     """How far each log alpha follows its update: less where it turns back and forth.
 
-    Weights interact, so that updating all precisions at once can make some of them cycle.
+    Weights interact, so that updating all precisions at once can make some of them cycle, or the
+    mode jump between two. After `PATIENCE` updates all steps shrink, so that the fit settles.
     """
 
     rate: Array  # (d,)
     last: Array  # (d,) steps taken before
+    left: int = PATIENCE  # updates before all steps shrink
 
     @classmethod
     def start(cls, d: int) -> Pace:
@@ -88,12 +85,12 @@ class Pace:
         """The steps to take, and the pace afterwards."""
         turned = step * self.last < 0
         rate = np.where(turned, SLOWER * self.rate, np.minimum(1.0, FASTER * self.rate))
-        taken = rate * step
-        return taken, Pace(rate, taken)
+        taken = rate * SETTLING ** max(0, -self.left) * step
+        return taken, Pace(rate, taken, self.left - 1)
 
     def only(self, keep: NDArray[np.bool_]) -> Pace:
         """The pace of the features that are left."""
-        return Pace(self.rate[keep], self.last[keep])
+        return Pace(self.rate[keep], self.last[keep], self.left)
 
 
 def start_intercept(design: Design) -> float:
@@ -121,7 +118,7 @@ def maximise_evidence(
     alpha = np.full(designs[0].shape[1], alpha_init)
     starts = [(np.zeros(len(alpha)), start_intercept(design)) for design in designs]
     history: list[float] = []
-    still, pace = 0, Pace.start(len(alpha))
+    still, pace, hurry = 0, Pace.start(len(alpha)), update is not printed_update
     while True:
         modes = tuple(
             find_mode(likelihood, whitened(design, alpha), *start, tol=NEWTON_TOL)
@@ -132,9 +129,12 @@ def maximise_evidence(
             print(f"update {len(history) - 1:3d}  {len(alpha)} features  {history[-1]:.6f}")
         w, variances = (np.array([getattr(m, x) for m in modes]) for x in ("w", "variances"))
         step, pace = pace.apply(np.log(update(alpha, w, variances) / alpha))
+        growing = useless(alpha, w, variances) & (step > 0)
+        # Near q^2 = s the precision of a useless feature would take hundreds of steps to infinity.
+        step = np.where(growing & hurry, np.maximum(step, np.log(GROWTH)), step)
         new = np.maximum(alpha * np.exp(step), limits[0])
         keep = new <= limits[1]
-        moving = bool(np.any(useless(alpha, w, variances) & (new > alpha)))
+        moving = hurry and bool(np.any(growing))
         still = still + 1 if _rests(history, tol) and not moving else 0
         if still == 2 or len(history) > max_iter or (not len(alpha) and len(history) > 1):
             converged = still == 2 or not len(alpha)
