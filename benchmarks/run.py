@@ -1,4 +1,4 @@
-"""Run the benchmarks: `make bench`; with --all also the scores of acceptance.py."""
+"""Run the benchmarks: `make bench`; with --all also acceptance.py and mirvm.py."""
 
 import argparse
 import subprocess
@@ -10,8 +10,11 @@ HERE = Path(__file__).resolve().parent
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="also run acceptance.py (minutes)")
-    scripts = ["sweep.py", "acceptance.py"] if parser.parse_args().all else ["sweep.py"]
+    parser.add_argument(
+        "--all", action="store_true", help="also run acceptance.py and mirvm.py (minutes)"
+    )
+    more = ["acceptance.py", "mirvm.py"] if parser.parse_args().all else []
+    scripts = ["sweep.py", *more]
     # A process each: no script inherits the memory or the thread pools of another.
     codes = [
         subprocess.run([sys.executable, str(HERE / s)], check=False).returncode for s in scripts

@@ -22,19 +22,25 @@ if TYPE_CHECKING:
     )
     from bagwise.io.modelfile import ModelFileError
     from bagwise.multiclass import OneVsRestMIL
+    from bagwise.multitask import MultiTaskMIRVM
+    from bagwise.rvm_estimators import MIRVM, RVM, MILogisticRegression
     from bagwise.transformers import InstanceTransformer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "MIRVM",
     "PGVGPMIL",
+    "RVM",
     "VGPMIL",
     "Bags",
     "GammaVGPMIL",
     "InstanceTransformer",
     "IsingVGPMIL",
     "LargeMarginVGPMIL",
+    "MILogisticRegression",
     "ModelFileError",
+    "MultiTaskMIRVM",
     "OneVsRestMIL",
     "ProbitVGPMIL",
     "PsiVGPMIL",
@@ -53,11 +59,15 @@ _HOME = {
     "InstanceTransformer": "bagwise.transformers",
     "IsingVGPMIL": "bagwise.estimators",
     "LargeMarginVGPMIL": "bagwise.estimators",
+    "MILogisticRegression": "bagwise.rvm_estimators",
+    "MIRVM": "bagwise.rvm_estimators",
     "ModelFileError": "bagwise.io.modelfile",
+    "MultiTaskMIRVM": "bagwise.multitask",
     "PGVGPMIL": "bagwise.estimators",
     "OneVsRestMIL": "bagwise.multiclass",
     "ProbitVGPMIL": "bagwise.estimators",
     "PsiVGPMIL": "bagwise.estimators",
+    "RVM": "bagwise.rvm_estimators",
     "VGPMIL": "bagwise.estimators",
     "load": "bagwise.estimators",
 }

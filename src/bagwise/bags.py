@@ -505,13 +505,23 @@ def as_bags(X: Any, *, estimator_name: str | None = None) -> Bags:
             whom = f" by {estimator_name}" if estimator_name else ""
             raise ValueError(f"Found Bags with 0 bags while a minimum of 1 is required{whom}.")
         return X
-    if isinstance(X, list | tuple) and any(getattr(x, "ndim", 0) == 2 for x in X):
+    if is_bagged(X):
         whole = all(isinstance(x, Bags) for x in X)
         return Bags.concat(X) if whole else Bags.from_list(X)
     names = check.names_of(X)
     X = check.check_features(X, estimator_name=estimator_name)
     n = np.arange(len(X) + 1, dtype=np.int64)
     return Bags._checked(X, n, n[:-1], None, feature_names=names)
+
+
+def is_bagged(X: Any) -> bool:
+    """Whether rows come in bags: Bags, or a list with 2-D arrays in it.
+
+    >>> is_bagged([np.ones((3, 2))]), is_bagged([[1.0, 2.0]])
+    (True, False)
+    """
+    several = isinstance(X, list | tuple) and any(getattr(x, "ndim", 0) == 2 for x in X)
+    return isinstance(X, Bags) or several
 
 
 def _rebuild(fields: dict[str, Any]) -> Bags:

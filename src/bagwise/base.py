@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import os
-from dataclasses import is_dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
+from bagwise.classifier import BagClassifierMIL, generator
 from bagwise.execution import TrainingData
 from bagwise.inducing import kmeans_points
 from bagwise.infer.fit import Problem, Result, fit_q
-from bagwise.io.modelfile import register, write_state
+from bagwise.io.modelfile import register
 from bagwise.kernels import RBF, Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.parameters import (
@@ -32,7 +26,6 @@ from bagwise.posterior import BAG_SCORES, Posterior
 from bagwise.sites import Sites
 from bagwise.validation import (
     bags_to_fit,
-    bags_to_predict,
     binary_targets,
     known_labels,
     record_features,
@@ -53,9 +46,11 @@ FITTED = (
 register(Posterior)
 
 
-class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
+class GaussianProcessMIL(BagClassifierMIL):
     """What all Gaussian-process models share; subclasses name their likelihood and sites."""
 
+    posterior_: Posterior
+    _posterior_type = Posterior
     _link: ClassVar[str]
     _start_variance: ClassVar[float]  # of the kernel, on the scale of the link
     _inferences: ClassVar[tuple[str, ...]] = ("vi", "laplace")
@@ -99,21 +94,6 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show a model's own arguments and the shared ones in one signature.
-
-        scikit-learn (`get_params`, `clone`) and `help` read it; the arguments that all models
-        share are written down once, above.
-        """
-        super().__init_subclass__(**kwargs)
-        if "__init__" not in vars(cls):
-            return
-        own = inspect.signature(cls.__init__).parameters
-        shared = inspect.signature(super(cls, cls).__init__).parameters
-        names = {n: p for n, p in own.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
-        merged = [*names.values(), *(p for n, p in shared.items() if n not in names)]
-        cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
-
     def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
         """Fit from bag labels.
 
@@ -148,84 +128,8 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         record_features(self, bags)
         return self
 
-    def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
-        """Probability of each class for each bag, columns in the order of `classes_`.
-
-        With `return_std`, also the posterior standard deviation of that probability.
-        """
-        bags = bags_to_predict(self, X)
-        p, std = self._predictor(bags).bags(bags.X, bags.offsets, self.bag_score)
-        both = np.column_stack([1 - p, p])
-        return (both, std) if return_std else both
-
-    def predict(self, X: Any) -> Array:
-        """The more probable class of each bag."""
-        p = self.predict_proba(X)
-        return self.classes_[np.argmax(p, axis=1)]
-
-    def predict_instance_proba(
-        self, X: Any, return_std: bool = False
-    ) -> Array | tuple[Array, Array]:
-        """Probability of each class for each instance, rows as in `bags.X`.
-
-        With `return_std`, also the posterior standard deviation of that probability.
-        """
-        bags = bags_to_predict(self, X)
-        p, std = self._predictor(bags).instances(bags.X)
-        both = np.column_stack([1 - p, p])
-        return (both, std) if return_std else both
-
-    def predict_instances(self, X: Any) -> Array:
-        """The more probable class of each instance."""
-        p = self.predict_instance_proba(X)
-        return self.classes_[np.argmax(p, axis=1)]
-
-    def latent(self, X: Any) -> tuple[Array, Array]:
-        """Posterior mean and variance of the latent function at each instance."""
-        bags = bags_to_predict(self, X)
-        return self.posterior_.latent(bags.X)
-
-    def top_instances(self, X: Any, k: int = 1) -> list[NDArray[np.intp]]:
-        """For each bag the rows of `bags.X` of its `k` most probable instances, best first."""
-        check_integer("k", k, at_least=1)
-        bags = bags_to_predict(self, X)
-        p, _ = self._predictor(bags).instances(bags.X)
-        ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
-        return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
-
-    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
-        """Accuracy on bags; `y` defaults to the labels of the bags."""
-        bags = bags_to_predict(self, X)
-        truth = bags.y if y is None else y
-        if truth is None:
-            raise ValueError("score needs labels: pass y, or Bags with y")
-        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that `bagwise.load` reads without running code."""
-        check_is_fitted(self)
-        fitted = {name: getattr(self, name) for name in self._fitted_names()}
-        names = getattr(self, "feature_names_in_", None)
-        state = {
-            "parameters": self._storable_parameters(),
-            "fitted": fitted,
-            "feature_names": None if names is None else [str(n) for n in names],
-        }
-        register_kernels()
-        write_state(path, state, kind=type(self).__name__)
-
     def _fitted_names(self) -> tuple[str, ...]:
-        """Attributes that make a fitted model."""
         return FITTED
-
-    def _storable_parameters(self) -> dict[str, Any]:
-        """Arguments as plain values; a random generator's state is not part of a model."""
-        parameters = self.get_params(deep=False)
-        seed = parameters["random_state"]
-        parameters["random_state"] = seed if isinstance(seed, int) else None
-        if parameters["dtype"] is not None:
-            parameters["dtype"] = np.dtype(parameters["dtype"]).name
-        return parameters
 
     @property
     def kernel_(self) -> Kernel:
@@ -242,24 +146,12 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         """(M, D) inducing points in the units of the raw features."""
         return self.posterior_.Z * self.posterior_.scale + self.posterior_.shift
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")  # a fit that failed leaves n_features_in_ only
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
     def _make_posterior(self, parts: dict[str, Any], result: Result) -> Posterior:
         return Posterior(**parts)
 
     def _neighbor_graph(self, bags: Bags) -> Any:
         """Which instances of a bag are neighbours, for models that couple them."""
         return None
-
-    def _predictor(self, bags: Bags) -> Any:
-        """What answers `instances` and `bags` for these bags."""
-        return self.posterior_
 
     def _likelihood(self) -> BagLikelihood:
         raise NotImplementedError
@@ -314,18 +206,6 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
             )
             for name, values in self.init.items()
         }
-
-    def _scaling(self, X: Array) -> tuple[Array, Array]:
-        """Shift and scale of each feature; a constant feature is only shifted."""
-        unscaled = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.standardize is False:
-            return unscaled
-        shift = X.mean(axis=0, dtype=np.float64)
-        spread = X.std(axis=0, dtype=np.float64)
-        constant = spread <= 1e-12 * np.abs(shift)
-        if self.standardize == "auto" and same_unit(spread[~constant]):
-            return unscaled
-        return shift, np.where(constant, 1.0, spread)
 
     def _scaled(self, X: Array, shift: Array, scale: Array) -> Array:
         X = X.astype(check_dtype(self.dtype) or X.dtype, copy=False)
@@ -394,28 +274,6 @@ class GaussianProcessMIL(ClassifierMixin, BaseEstimator):
         self.elbo_ = result.trace.history[-1]
         self.n_iter_ = result.trace.n_iter
         self.converged_ = result.trace.converged
-
-
-def register_kernels() -> None:
-    """Let model files hold every kernel there is, also those written elsewhere."""
-    waiting = Kernel.__subclasses__()
-    while waiting:
-        kernel = waiting.pop()
-        waiting += kernel.__subclasses__()
-        if is_dataclass(kernel):
-            register(kernel)
-
-
-def generator(random_state: Any) -> np.random.Generator:
-    """A numpy Generator from whatever scikit-learn or numpy take for a seed."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
-
-
-def same_unit(spread: Array) -> bool:
-    """Whether no feature's spread dwarfs the others', as a different unit would make it."""
-    return len(spread) == 0 or float(np.max(spread)) <= 20 * float(np.median(spread))
 
 
 def check_inducing(Z: ArrayLike, n_features: int) -> NDArray[np.float64]:

@@ -9,22 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.base import GaussianProcessMIL, register_kernels
+from bagwise.base import GaussianProcessMIL
+from bagwise.classifier import BagClassifierMIL, register_kernels
 from bagwise.coupled_posterior import CoupledPredictor
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.execution import Sweeper
 from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
+from bagwise.infer.collapsed import NewtonAscent
 from bagwise.infer.coupling import START, learn_coupling
 from bagwise.infer.fit import Problem, Result
-from bagwise.infer.newton import NewtonAscent
 from bagwise.io.modelfile import ModelFileError, read_state, register
 from bagwise.ising import DiagonalIsingSites, IsingSites
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
 from bagwise.mixture import GibbsPosterior
+from bagwise.multitask import MultiTaskMIRVM
 from bagwise.parameters import check_choice, check_integer, check_number
 from bagwise.posterior import Posterior
+from bagwise.rvm_estimators import MIRVM, RVM, MILogisticRegression
 from bagwise.sites import LogisticSites, ProbitSites, Sites
 from bagwise.stateful_sites import (
     FactorisedLogisticSites,
@@ -423,7 +426,7 @@ class IsingVGPMIL(GaussianProcessMIL):
         )
 
 
-MODELS: dict[str, type[GaussianProcessMIL]] = {
+MODELS: dict[str, type[BagClassifierMIL]] = {
     model.__name__: model
     for model in (
         VGPMIL,
@@ -433,11 +436,15 @@ MODELS: dict[str, type[GaussianProcessMIL]] = {
         LargeMarginVGPMIL,
         ProbitVGPMIL,
         IsingVGPMIL,
+        MIRVM,
+        MILogisticRegression,
+        RVM,
+        MultiTaskMIRVM,
     )
 }
 
 
-def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
+def load(path: str | os.PathLike[str]) -> BagClassifierMIL:
     """Read a model that `save` wrote; nothing in the file is ever executed."""
     register_kernels()
     kind, state = read_state(path)
@@ -450,7 +457,7 @@ def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
         if state["feature_names"] is not None:
             model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
         model._check_parameters()
-        if not isinstance(model.posterior_, Posterior):
+        if not isinstance(model.posterior_, model._posterior_type):
             raise TypeError("it has no posterior")
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} is not a complete {kind} model: {error}") from None

@@ -44,7 +44,8 @@ class TrainingData:
         self.T = T
         self.known = known
         self.graph = graph
-        self.cuts = bag_cuts(offsets, chunk_size or DEFAULT_CHUNK)
+        self.chunk_size = chunk_size or DEFAULT_CHUNK
+        self.cuts = bag_cuts(offsets, self.chunk_size)
 
     def subsample(self, max_rows: int, rng: np.random.Generator) -> TrainingData:
         """About `max_rows` rows in whole bags, the same share of both labels, in float64.
@@ -58,12 +59,17 @@ class TrainingData:
             return TrainingData(X, self.offsets, self.T, self.known)
         picked = [rng.permutation(np.flatnonzero(t == self.T)) for t in (True, False)]
         bags = np.sort(np.concatenate([b[: max(1, round(share * len(b)))] for b in picked]))
+        part = self.of_bags(bags)
+        X = part.X.astype(np.float64, copy=False)
+        return TrainingData(X, part.offsets, part.T, part.known)
+
+    def of_bags(self, bags: NDArray[np.intp]) -> TrainingData:
+        """Some of the bags, in chunks of the same number of rows."""
         sizes = np.diff(self.offsets)[bags]
         rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
         known = None if self.known is None else self.known[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        X = self.X[rows].astype(np.float64, copy=False)
-        return TrainingData(X, offsets, self.T[bags], known)
+        return TrainingData(self.X[rows], offsets, self.T[bags], known, self.chunk_size)
 
     def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
         """Compute the features chunk by chunk, in the data's dtype where they are many.

@@ -15,7 +15,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import column_or_1d
 
 from bagwise.bags import Bags, as_bags
-from bagwise.base import same_unit
+from bagwise.classifier import same_unit
 from bagwise.inducing import kmeans_points
 from bagwise.parameters import check_integer
 from bagwise.validation import bags_to_predict, record_features

@@ -36,6 +36,14 @@ def check_number(
     return float(value)
 
 
+def check_limits(name: str, value: Any) -> tuple[float, float]:
+    """Two positive numbers, the smaller one first."""
+    pair = np.asarray(value) if np.shape(value) == (2,) else np.zeros(2)
+    if pair.dtype.kind not in "iuf" or not (np.all(np.isfinite(pair)) and 0 < pair[0] < pair[1]):
+        raise ValueError(f"{name} must be two numbers (low, high), 0 < low < high, got {value!r}")
+    return float(pair[0]), float(pair[1])
+
+
 def check_dtype(value: Any) -> np.dtype[Any] | None:
     """None, float32 or float64."""
     if value is None:

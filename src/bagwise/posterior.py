@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,54 +29,32 @@ MAX_DIMENSIONS = 2000  # directions sampled per bag; the eigenbasis puts the lar
 ROWS_PER_BLOCK = 2048
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """Everything a prediction needs: q(v), the kernel, the inducing points and the scaling."""
+class FeaturePosterior(ABC):
+    """Predictions where f_n = c0 + a_n'v + r_n, v ~ N(m, S), r_n ~ N(0, kt_n).
 
-    kernel: Kernel
-    Z: Array  # (M, D), scaled
+    Subclasses are frozen dataclasses that say what the features a_n and kt_n of an instance are.
+    """
+
     m: Array  # (M,)
     S: Array  # (M, M)
     c0: float
     link: str
-    shift: Array  # (D,)
-    scale: Array  # (D,)
-    jitter: float
     seed: int  # of the Sobol points: predictions of one fitted model are deterministic
 
-    def __post_init__(self) -> None:
-        """Model files come from anywhere: what does not fit together is refused here."""
-        M, D = np.shape(self.Z) if np.ndim(self.Z) == 2 else (-1, -1)
-        shapes = {"m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
-        for name, shape in shapes.items():
-            value = np.asarray(getattr(self, name))
-            if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
-                raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
-        check_choice("posterior: link", self.link, LINKS)
-        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 0) and self.jitter > 0):
-            raise ValueError("posterior: kernel, scale and jitter must be valid")
-
-    def scaled(self, X: Array) -> Array:
-        """Features in the units the kernel sees, in the dtype of `X`."""
-        return (X - self.shift.astype(X.dtype)) / self.scale.astype(X.dtype)
+    @abstractmethod
+    def features(self, X: Array) -> tuple[Array, Array]:
+        """A (n, M) and kt (n,) of instances in raw units."""
 
     def latent(self, X: Array) -> tuple[Array, Array]:
         """Mean and variance of f_n: c0 + a_n'm and a_n'S a_n + kt_n."""
         mean, variance = np.empty(len(X)), np.empty(len(X))
         for start in range(0, len(X), DEFAULT_CHUNK):
             rows = slice(start, start + DEFAULT_CHUNK)
-            A, kt = self._whitener(self.scaled(X[rows]))
+            A, kt = self.features(X[rows])
             mean[rows] = self.c0 + A @ self.m.astype(A.dtype)
             spread = np.einsum("nm,nm->n", A @ self.S.astype(A.dtype), A)
             variance[rows] = np.maximum(spread, 0) + kt
         return mean, variance
-
-    def residual_root(self, X: Array) -> Array:
-        """R (n, n) with R R' = K_XX - A A', the covariance of the residuals of these instances."""
-        Xs = np.asarray(self.scaled(X), dtype=np.float64)
-        A, _ = self._whitener(Xs)
-        values, vectors = np.linalg.eigh(kernel_matrix(self.kernel, Xs) - A @ A.T)
-        return vectors * np.sqrt(np.maximum(values, 0))
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n."""
@@ -117,7 +96,7 @@ class Posterior:
         offsets = np.asarray(offsets)
         for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
             ends = offsets[first : last + 1] - offsets[first]
-            A, kt = self._whitener(self.scaled(X[offsets[first] : offsets[last]]))
+            A, kt = self.features(X[offsets[first] : offsets[last]])
             yield A, kt, [slice(a, b) for a, b in itertools.pairwise(ends)]
 
     def _joint_bag(self, mu: Array, kt: Array, G: Array) -> tuple[float, float]:
@@ -146,10 +125,6 @@ class Posterior:
         return LINKS[self.link]()
 
     @cached_property
-    def _whitener(self) -> Whitener:
-        return whitener(self.kernel, self.Z, self.jitter)
-
-    @cached_property
     def _S_root(self) -> Array:
         """R with R R' = S."""
         values, vectors = np.linalg.eigh(self.S)
@@ -160,6 +135,53 @@ class Posterior:
         """Standard normal Sobol points; the number of columns never depends on the bags asked."""
         sobol = qmc.Sobol(min(len(self.m), MAX_DIMENSIONS), scramble=True, seed=self.seed)
         return special.ndtri(np.clip(sobol.random_base2(LOG2_DRAWS), 1e-12, 1 - 1e-12))
+
+
+@dataclass(frozen=True)
+class Posterior(FeaturePosterior):
+    """Everything a prediction needs: q(v), the kernel, the inducing points and the scaling."""
+
+    kernel: Kernel
+    Z: Array  # (M, D), scaled
+    m: Array  # (M,)
+    S: Array  # (M, M)
+    c0: float
+    link: str
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    jitter: float
+    seed: int  # of the Sobol points: predictions of one fitted model are deterministic
+
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        M, D = np.shape(self.Z) if np.ndim(self.Z) == 2 else (-1, -1)
+        shapes = {"m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
+        for name, shape in shapes.items():
+            value = np.asarray(getattr(self, name))
+            if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
+                raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
+        check_choice("posterior: link", self.link, LINKS)
+        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 0) and self.jitter > 0):
+            raise ValueError("posterior: kernel, scale and jitter must be valid")
+
+    def scaled(self, X: Array) -> Array:
+        """Features in the units the kernel sees, in the dtype of `X`."""
+        return (X - self.shift.astype(X.dtype)) / self.scale.astype(X.dtype)
+
+    def features(self, X: Array) -> tuple[Array, Array]:
+        """Whitened kernel features and residual variances."""
+        return self._whitener(self.scaled(X))
+
+    def residual_root(self, X: Array) -> Array:
+        """R (n, n) with R R' = K_XX - A A', the covariance of the residuals of these instances."""
+        Xs = np.asarray(self.scaled(X), dtype=np.float64)
+        A, _ = self._whitener(Xs)
+        values, vectors = np.linalg.eigh(kernel_matrix(self.kernel, Xs) - A @ A.T)
+        return vectors * np.sqrt(np.maximum(values, 0))
+
+    @cached_property
+    def _whitener(self) -> Whitener:
+        return whitener(self.kernel, self.Z, self.jitter)
 
 
 def principal_factor(G: Array) -> Array:

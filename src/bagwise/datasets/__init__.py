@@ -1,6 +1,7 @@
-"""Data sets that come with bagwise or are made from those of scikit-learn."""
+"""Data sets that come with bagwise, are made from those of scikit-learn, or are drawn."""
 
+from bagwise.datasets.cad import CadData, make_cad_bags, make_related_tasks
 from bagwise.datasets.digits import make_digit_bags
 from bagwise.datasets.musk import load_musk1
 
-__all__ = ["load_musk1", "make_digit_bags"]
+__all__ = ["CadData", "load_musk1", "make_cad_bags", "make_digit_bags", "make_related_tasks"]

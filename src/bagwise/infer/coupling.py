@@ -8,7 +8,7 @@ import numpy as np
 
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import Whitener
-from bagwise.infer.newton import NewtonAscent
+from bagwise.infer.collapsed import NewtonAscent
 from bagwise.ising import IsingSites
 from bagwise.sites import Q
 

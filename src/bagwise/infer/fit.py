@@ -13,11 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import whitener
 from bagwise.infer.cavi import CoordinateAscent
+from bagwise.infer.collapsed import NewtonAscent
 from bagwise.infer.gibbs import GibbsResult, run_chains
 from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.infer.laplace import Laplace
 from bagwise.infer.loop import Trace, warn_not_converged
-from bagwise.infer.newton import NewtonAscent
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.sites import ClimbableSites, Q, Sites, standard_q

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper
 from bagwise.features import FeatureGradient
+from bagwise.infer.collapsed import LogJoint
 from bagwise.infer.loop import Trace
-from bagwise.infer.newton import LogJoint, climb
+from bagwise.infer.newton import cholesky_at_mode, climb
 from bagwise.labels import BagLikelihood
-from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky, try_cholesky
+from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import Chunk, FoldedLikelihood, Q
 
 Array = NDArray[Any]
@@ -66,10 +67,10 @@ class Laplace:
     ) -> Mode:
         """Maximise log p(T | v) - |v|^2/2, and take its curvature there."""
         target = LogJoint(self._folded, self.sweeper, c0)
-        v, trace = climb(target, v, max_iter=max_iter, tol=tol, verbose=verbose)
-        L = _cholesky_at_mode(target.derivatives(v)[2])
-        log_det_P = logdet_from_cholesky(L)
-        return Mode(v, inverse_from_cholesky(L), log_det_P, trace.history[-1], trace)
+        summit = climb(target, v, max_iter=max_iter, tol=tol, verbose=verbose)
+        L = cholesky_at_mode(summit.P)
+        P_inv, log_det = inverse_from_cholesky(L), logdet_from_cholesky(L)
+        return Mode(summit.v, P_inv, log_det, summit.value, summit.trace)
 
     def evidence_gradient(self, mode: Mode, c0: float) -> tuple[FeatureGradient, float]:
         """Gradient of the evidence in the features (for theta) and in c0, mode shift included."""
@@ -129,13 +130,3 @@ class _Gradient:
 
     def unpack(self) -> tuple[FeatureGradient, float]:
         return self.features, self.c0
-
-
-def _cholesky_at_mode(P: Array) -> Array:
-    L = try_cholesky(P)
-    if L is None:
-        raise FloatingPointError(
-            "the Laplace posterior precision is not positive definite: Newton's method stopped "
-            "at a saddle point; use inference='vi' or raise max_iter"
-        )
-    return L

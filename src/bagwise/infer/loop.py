@@ -61,11 +61,11 @@ def converge(
     return state, Trace(tuple(history), False)
 
 
-def warn_not_converged(max_iter: int, tol: float) -> None:
+def warn_not_converged(max_iter: int, tol: float, scale: str = "relative") -> None:
     """Tell the user that a fit was cut short, and what to do."""
     warnings.warn(
         f"the fit stopped after max_iter={max_iter} sweeps before the objective changed by less "
-        f"than tol={tol:g} (relative); raise max_iter or tol",
+        f"than tol={tol:g} ({scale}); raise max_iter or tol",
         ConvergenceWarning,
         stacklevel=3,
     )

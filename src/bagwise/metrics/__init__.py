@@ -3,9 +3,17 @@
 Every function takes the true labels, which may be any two values, and `p`, the probability of the
 positive label: either one number per label, (n,), or the two columns of `predict_proba`, (n, 2),
 in the sorted order of the two labels. The positive label is `pos_label`, by default the larger of
-the two. `bag_scores` and `instance_scores` compute everything for a fitted model.
+the two. `bag_scores` and `instance_scores` compute everything for a fitted model. `froc_curve` and
+`froc_band` are for detection, where false positives are counted per volume.
 """
 
+from bagwise.metrics.froc import (
+    FROC,
+    FROCBand,
+    bag_tpr_instance_fpr_auc,
+    froc_band,
+    froc_curve,
+)
 from bagwise.metrics.models import bag_scores, instance_scores
 from bagwise.metrics.scores import (
     accuracy,
@@ -21,13 +29,18 @@ from bagwise.metrics.scores import (
 )
 
 __all__ = [
+    "FROC",
+    "FROCBand",
     "accuracy",
     "average_precision",
     "bag_scores",
+    "bag_tpr_instance_fpr_auc",
     "brier",
     "confusion_matrix",
     "expected_calibration_error",
     "f1",
+    "froc_band",
+    "froc_curve",
     "instance_scores",
     "log_likelihood",
     "precision",

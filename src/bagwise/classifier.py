@@ -1,0 +1,181 @@
+"""What all models share: predictions for bags and instances, scaling, model files."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import is_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bagwise.bags import Bags
+from bagwise.io.modelfile import register, write_state
+from bagwise.kernels import Kernel
+from bagwise.parameters import check_integer
+from bagwise.validation import bags_to_predict
+
+Array = NDArray[Any]
+
+
+class BagClassifierMIL(ClassifierMixin, BaseEstimator):
+    """Predictions from a fitted `posterior_`; subclasses fit it."""
+
+    classes_: Array
+    posterior_: Any
+    bag_score: str
+    standardize: str | bool
+    _posterior_type: ClassVar[type]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show a model's own arguments and the shared ones in one signature.
+
+        scikit-learn (`get_params`, `clone`) and `help` read it; the arguments that all models
+        share are written down once, above.
+        """
+        super().__init_subclass__(**kwargs)
+        if "__init__" not in vars(cls):
+            return
+        own = _named(inspect.signature(cls.__init__))
+        shared = _named(inspect.signature(super(cls, cls).__init__))
+        merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
+        cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+
+    def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Probability of each class for each bag, columns in the order of `classes_`.
+
+        With `return_std`, also the posterior standard deviation of that probability.
+        """
+        bags = bags_to_predict(self, X)
+        p, std = self._predictor(bags).bags(bags.X, bags.offsets, self.bag_score)
+        both = np.column_stack([1 - p, p])
+        return (both, std) if return_std else both
+
+    def predict(self, X: Any) -> Array:
+        """The more probable class of each bag."""
+        p = self.predict_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def predict_instance_proba(
+        self, X: Any, return_std: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Probability of each class for each instance, rows as in `bags.X`.
+
+        With `return_std`, also the posterior standard deviation of that probability.
+        """
+        bags = bags_to_predict(self, X)
+        p, std = self._predictor(bags).instances(bags.X)
+        both = np.column_stack([1 - p, p])
+        return (both, std) if return_std else both
+
+    def predict_instances(self, X: Any) -> Array:
+        """The more probable class of each instance."""
+        p = self.predict_instance_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """Posterior mean and variance of the latent function at each instance."""
+        bags = bags_to_predict(self, X)
+        return self.posterior_.latent(bags.X)
+
+    def top_instances(self, X: Any, k: int = 1) -> list[NDArray[np.intp]]:
+        """For each bag the rows of `bags.X` of its `k` most probable instances, best first."""
+        check_integer("k", k, at_least=1)
+        bags = bags_to_predict(self, X)
+        p, _ = self._predictor(bags).instances(bags.X)
+        ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
+        return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
+
+    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
+        """Accuracy on bags; `y` defaults to the labels of the bags."""
+        bags = bags_to_predict(self, X)
+        truth = bags.y if y is None else y
+        if truth is None:
+            raise ValueError("score needs labels: pass y, or Bags with y")
+        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one file that `bagwise.load` reads without running code."""
+        check_is_fitted(self)
+        fitted = {name: getattr(self, name) for name in self._fitted_names()}
+        names = getattr(self, "feature_names_in_", None)
+        state = {
+            "parameters": self._storable_parameters(),
+            "fitted": fitted,
+            "feature_names": None if names is None else [str(n) for n in names],
+        }
+        register_kernels()
+        write_state(path, state, kind=type(self).__name__)
+
+    def _fitted_names(self) -> tuple[str, ...]:
+        """Attributes that make a fitted model."""
+        raise NotImplementedError
+
+    def _storable_parameters(self) -> dict[str, Any]:
+        """Arguments as plain values; a random generator's state is not part of a model."""
+        parameters = self.get_params(deep=False)
+        seed = parameters["random_state"]
+        parameters["random_state"] = seed if isinstance(seed, int) else None
+        if parameters.get("dtype") is not None:
+            parameters["dtype"] = np.dtype(parameters["dtype"]).name
+        return parameters
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")  # a fit that failed leaves n_features_in_ only
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _predictor(self, bags: Bags) -> Any:
+        """What answers `instances` and `bags` for these bags."""
+        return self.posterior_
+
+    def _check_parameters(self) -> None:
+        raise NotImplementedError
+
+    def _scaling(self, X: Array) -> tuple[Array, Array]:
+        """Shift and scale of each feature; a constant feature is only shifted."""
+        unscaled = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.standardize is False:
+            return unscaled
+        shift = X.mean(axis=0, dtype=np.float64)
+        spread = X.std(axis=0, dtype=np.float64)
+        constant = spread <= 1e-12 * np.abs(shift)
+        if self.standardize == "auto" and same_unit(spread[~constant]):
+            return unscaled
+        return shift, np.where(constant, 1.0, spread)
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    """The parameters of a signature but for *args and **kwargs."""
+    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {n: p for n, p in signature.parameters.items() if p.kind not in collecting}
+
+
+def register_kernels() -> None:
+    """Let model files hold every kernel there is, also those written elsewhere."""
+    waiting = Kernel.__subclasses__()
+    while waiting:
+        kernel = waiting.pop()
+        waiting += kernel.__subclasses__()
+        if is_dataclass(kernel):
+            register(kernel)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A numpy Generator from whatever scikit-learn or numpy take for a seed."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def same_unit(spread: Array) -> bool:
+    """Whether no feature's spread dwarfs the others', as a different unit would make it."""
+    return len(spread) == 0 or float(np.max(spread)) <= 20 * float(np.median(spread))

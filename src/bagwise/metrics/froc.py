@@ -1,0 +1,200 @@
+"""Free-response ROC for detection, and the pooled ROC of [R08]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bagwise.metrics.inputs import Bools, Floats, as_vector, labels_and_scores, require_positive
+from bagwise.parameters import check_integer
+
+
+@dataclass(frozen=True)
+class FROC:
+    """A free-response ROC curve: one point per threshold, from none called to all called."""
+
+    false_positives: Floats  # per volume, rising
+    sensitivity: Floats  # share of positive bags called
+    thresholds: Floats  # a bag is called where score >= threshold; the first is inf
+
+    def at(self, false_positives: ArrayLike) -> Floats:
+        """Sensitivity reached with at most so many false positives per volume.
+
+        >>> froc_curve([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0], ["a", "a", "b", "b"]).at([0.0, 0.5])
+        array([0.5, 1. ])
+        """
+        wanted = np.asarray(false_positives, dtype=np.float64)
+        if np.any(~(wanted >= 0)):
+            raise ValueError(f"false_positives must be at least 0, got {false_positives!r}")
+        last = np.searchsorted(self.false_positives, wanted, side="right") - 1
+        return self.sensitivity[last]
+
+    def area(self, low: float = 0.0, high: float = 10.0) -> float:
+        """Mean sensitivity between `low` and `high` false positives per volume, in [0, 1].
+
+        The curve is a staircase: between two thresholds the sensitivity is that of the stricter.
+
+        >>> froc_curve([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0], ["a", "a", "b", "b"]).area(0, 1)
+        0.75
+        """
+        if not 0 <= low < high < np.inf:
+            raise ValueError(f"area needs 0 <= low < high, got low={low!r}, high={high!r}")
+        inside = self.false_positives[(self.false_positives > low) & (self.false_positives < high)]
+        edges = np.unique(np.concatenate([[low], inside, [high]]))
+        return float(np.sum(np.diff(edges) * self.at(edges[:-1])) / (high - low))
+
+
+@dataclass(frozen=True)
+class FROCBand:
+    """Pointwise confidence band of a FROC curve, from a bootstrap over volumes."""
+
+    false_positives: Floats  # grid
+    sensitivity: Floats  # of the data themselves
+    lower: Floats
+    upper: Floats
+    area: tuple[float, float, float]  # of the data, lower, upper, over the grid's range
+
+
+def froc_curve(
+    y_true: ArrayLike, score: ArrayLike, volume: ArrayLike, *, pos_label: Any = None
+) -> FROC:
+    """Share of lesions found against false positives per volume, over all thresholds [R08, 10].
+
+    One entry per bag: whether it is a lesion, its score (any finite number, or the two columns
+    of `predict_proba`), and the volume (scan, patient) it comes from. A called negative bag is a
+    false positive. Volumes without any bag are unknown here and do not count. Where candidates of
+    one lesion form a bag, score it by its best candidate (`bag_score="max"`): at test time nobody
+    knows which candidates belong together.
+
+    >>> curve = froc_curve([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0], ["a", "a", "b", "b"])
+    >>> curve.false_positives
+    array([0. , 0. , 0.5, 0.5, 1. ])
+    >>> curve.sensitivity
+    array([0. , 0.5, 0.5, 1. , 1. ])
+    """
+    positive, scores, volumes = _checked(y_true, score, volume, pos_label)
+    return _curve(positive, scores, np.ones(len(scores)), len(np.unique(volumes)))
+
+
+def froc_band(
+    y_true: ArrayLike,
+    score: ArrayLike,
+    volume: ArrayLike,
+    *,
+    max_false_positives: float = 10.0,
+    level: float = 0.95,
+    n_bootstrap: int = 1000,
+    random_state: Any = 0,
+    pos_label: Any = None,
+) -> FROCBand:
+    """Confidence band of the FROC curve: volumes are resampled, since bags of one are alike.
+
+    Samples without any lesion say nothing about sensitivity and are drawn anew.
+
+    >>> y, volume = [1, 0, 0, 1, 0, 0] * 10, [i // 3 for i in range(60)]
+    >>> band = froc_band(y, [i * 7 % 13 for i in range(60)], volume, n_bootstrap=50)
+    >>> bool((band.lower <= band.upper).all())
+    True
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}; try level=0.95")
+    check_integer("n_bootstrap", n_bootstrap, at_least=2)
+    positive, scores, volumes = _checked(y_true, score, volume, pos_label)
+    _, of_volume = np.unique(volumes, return_inverse=True)
+    n_volumes = int(of_volume.max()) + 1
+    grid = np.linspace(0.0, max_false_positives, 201)
+    high = float(max_false_positives)
+    curve = _curve(positive, scores, np.ones(len(scores)), n_volumes)
+    rng = np.random.default_rng(random_state)
+    curves, areas = np.empty((n_bootstrap, len(grid))), np.empty(n_bootstrap)
+    for i in range(n_bootstrap):
+        weights = _resampled(of_volume, n_volumes, positive, rng)
+        resampled = _curve(positive, scores, weights, n_volumes)
+        curves[i], areas[i] = resampled.at(grid), resampled.area(0.0, high)
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    lower, upper = np.quantile(curves, tails, axis=0)
+    low_area, high_area = np.quantile(areas, tails)
+    area = (curve.area(0.0, high), float(low_area), float(high_area))
+    return FROCBand(grid, curve.at(grid), lower, upper, area)
+
+
+def bag_tpr_instance_fpr_auc(
+    y_true: ArrayLike, instance_score: ArrayLike, offsets: ArrayLike, *, pos_label: Any = None
+) -> float:
+    """Area under bag-level true positive rate against instance-level false positive rate.
+
+    This is the AUC that [R08, Table 2] reports: a positive bag counts as found if one of its
+    instances is called, while each instance of a negative bag can be a false positive by itself.
+    It is not the AUC of bags (`roc_auc`), and it is higher where bags are large: use it only to
+    compare with that paper. Ties count half.
+
+    `y_true` has one label per bag, `instance_score` one number per instance (or two columns),
+    and bag b has rows offsets[b]:offsets[b + 1].
+
+    >>> bag_tpr_instance_fpr_auc([1, 0], [0.9, 0.1, 0.5, 0.2, 0.95, 0.3], [0, 2, 6])
+    0.75
+    """
+    labels = as_vector(y_true, "y_true")
+    ends = np.asarray(offsets)
+    if ends.shape != (len(labels) + 1,) or ends[0] != 0 or np.any(np.diff(ends) < 1):
+        raise ValueError(
+            f"offsets must be {len(labels) + 1} rising row numbers from 0, got "
+            f"{ends.tolist()[:5]}; pass bags.offsets"
+        )
+    rows, scores = labels_and_scores(np.repeat(labels, np.diff(ends)), instance_score, pos_label)
+    positive = rows[ends[:-1]]
+    require_positive(positive, "bag_tpr_instance_fpr_auc")
+    if positive.all():
+        raise ValueError("bag_tpr_instance_fpr_auc needs negative bags, but all are positive")
+    bag_top = np.maximum.reduceat(scores, ends[:-1])[positive]
+    return _rank_auc(bag_top, scores[~rows])
+
+
+def _rank_auc(above: Floats, below: Floats) -> float:
+    """Share of pairs in which `above` is larger, ties counting half."""
+    below = np.sort(below)
+    smaller = np.searchsorted(below, above, side="left")
+    not_larger = np.searchsorted(below, above, side="right")
+    return float(np.mean((smaller + not_larger) / (2 * len(below))))
+
+
+def _checked(
+    y_true: ArrayLike, score: ArrayLike, volume: ArrayLike, pos_label: Any
+) -> tuple[Bools, Floats, np.ndarray[Any, Any]]:
+    positive, scores = labels_and_scores(y_true, score, pos_label)
+    require_positive(positive, "froc_curve")
+    volumes = as_vector(volume, "volume")
+    if len(volumes) != len(scores):
+        raise ValueError(
+            f"volume must have one entry per bag: {len(scores)}; got {len(volumes)}; "
+            "pass the scan that each bag comes from"
+        )
+    return positive, scores, volumes
+
+
+def _curve(positive: Bools, scores: Floats, weights: Floats, n_volumes: int) -> FROC:
+    """The curve of bags that count `weights` times each."""
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    last = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # equal scores fall together
+    hits = np.cumsum(np.where(positive, weights, 0.0)[order])[last]
+    false = np.cumsum(np.where(positive, 0.0, weights)[order])[last]
+    return FROC(
+        np.append(0.0, false / n_volumes),
+        np.append(0.0, hits / hits[-1]),
+        np.append(np.inf, ranked[last]),
+    )
+
+
+def _resampled(
+    of_volume: np.ndarray[Any, Any], n_volumes: int, positive: Bools, rng: np.random.Generator
+) -> Floats:
+    """How often each bag is in a sample of volumes with replacement that has a lesion."""
+    while True:
+        counts = np.bincount(rng.integers(n_volumes, size=n_volumes), minlength=n_volumes)
+        weights = counts[of_volume].astype(np.float64)
+        if np.any(weights[positive] > 0):
+            return weights

@@ -1,0 +1,1 @@
+"""The MI-RVM family [R08]: linear noisy-or models with a Laplace evidence and ARD priors."""

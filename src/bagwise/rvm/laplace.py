@@ -1,0 +1,119 @@
+"""Mode, covariance and Laplace evidence of a linear noisy-or model for given alpha [R08, 4-7]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.infer.loop import Trace
+from bagwise.infer.newton import Summit, cholesky_at_mode, climb
+from bagwise.labels import BagLikelihood
+from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
+from bagwise.rvm.design import Coordinates
+
+Array = NDArray[Any]
+
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+class LogJoint:
+    """log p(T | w) + log p(w | A) [R08, Eq. 7] without the prior's constants, and derivatives."""
+
+    def __init__(self, likelihood: BagLikelihood, coordinates: Coordinates) -> None:
+        self.likelihood = likelihood
+        self.coordinates = coordinates
+
+    def log_likelihood(self, v: Array) -> float:
+        """log p(T | w) [R08, Eq. 5]."""
+        return sum(
+            float(np.sum(self.likelihood.log_prob(F @ v, targets)))
+            for F, targets in self.coordinates.blocks()
+        )
+
+    def value(self, v: Array) -> float:
+        """The log joint density."""
+        return self.log_likelihood(v) - 0.5 * float(self.coordinates.penalty @ v**2)
+
+    def derivatives(self, v: Array) -> tuple[Array, Array]:
+        """Gradient [R08, Eq. 9] and minus the Hessian [R08, Eq. 10], summed over chunks."""
+        penalty = self.coordinates.penalty
+        gradient, P = -penalty * v, np.diag(penalty)
+        for F, targets in self.coordinates.blocks():
+            curvature = self.likelihood.curvature(F @ v, targets)
+            gradient = gradient + F.T @ curvature.g
+            P += curvature.weigh(F)
+        return gradient, P
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Laplace posterior of weights and intercept for given alpha."""
+
+    coordinates: Coordinates
+    summit: Summit
+
+    @cached_property
+    def w(self) -> Array:
+        """Weights at the mode, (d,)."""
+        return self.coordinates.weights(self.summit.v)
+
+    @property
+    def b(self) -> float:
+        """Intercept at the mode."""
+        return float(self.summit.v[-1])
+
+    @cached_property
+    def variances(self) -> Array:
+        """Sigma_ii of the weights, Sigma = (-H)^-1; [R08, Eq. 16] has the wrong sign."""
+        return self.coordinates.variances(self._P_inv)
+
+    @cached_property
+    def covariance(self) -> Array:
+        """Sigma of weights and intercept, (d + 1, d + 1)."""
+        return self.coordinates.covariance(self._P_inv)
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(T | A) [R08, Eq. 14]; what has a flat prior is integrated with density 1."""
+        return self.summit.value + self._log_volume
+
+    def evidence_trace(self) -> Trace:
+        """Newton's path, each log joint with the final curvature: it ends at the evidence."""
+        history = tuple(value + self._log_volume for value in self.summit.trace.history)
+        return Trace(history, self.summit.trace.converged)
+
+    @property
+    def _log_volume(self) -> float:
+        """-log|P|/2, and log(2 pi)/2 for each coordinate without a normalised prior."""
+        n_flat = float(np.sum(self.coordinates.penalty == 0))
+        return 0.5 * (n_flat * LOG_2PI - logdet_from_cholesky(self._L))
+
+    @cached_property
+    def _L(self) -> Array:
+        return cholesky_at_mode(self.summit.P)
+
+    @cached_property
+    def _P_inv(self) -> Array:
+        return inverse_from_cholesky(self._L)
+
+
+def find_mode(
+    likelihood: BagLikelihood,
+    coordinates: Coordinates,
+    w: Array,
+    b: float,
+    *,
+    max_iter: int = 100,
+    tol: float = 1e-9,
+    enough: float = np.inf,
+    verbose: int = 0,
+) -> Mode:
+    """Damped Newton with a line search from (w, b) [R08, Algorithm 1, inner loop]."""
+    density = LogJoint(likelihood, coordinates)
+    start = coordinates.start(w, b)
+    summit = climb(density, start, max_iter=max_iter, tol=tol, enough=enough, verbose=verbose)
+    return Mode(coordinates, summit)

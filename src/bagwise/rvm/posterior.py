@@ -1,0 +1,135 @@
+"""Predictions of linear models: instance and bag probabilities from the Laplace posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.execution import TrainingData
+from bagwise.kernels import Kernel
+from bagwise.linalg import try_cholesky
+from bagwise.posterior import FeaturePosterior
+from bagwise.rvm.design import Design, rows_per_chunk, with_ones
+from bagwise.rvm.laplace import Mode
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LinearPosterior(FeaturePosterior):
+    """Gaussian posterior of the weights in use and of the intercept, which comes last.
+
+    With a kernel the features are k(x, basis_i), else those of the instance; `columns` says
+    which of them are in use.
+    """
+
+    m: Array  # (d + 1,)
+    S: Array  # (d + 1, d + 1)
+    columns: NDArray[np.int64]  # (d,)
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    kernel: Kernel | None
+    basis: Array | None  # (M, D), scaled
+    seed: int
+
+    c0 = 0.0  # the intercept is uncertain and part of m
+    link = "logistic"
+
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        D, d = len(self.shift), len(self.columns)
+        shapes = {"m": (d + 1,), "S": (d + 1, d + 1), "shift": (D,), "scale": (D,)}
+        if self.kernel is not None:
+            if not isinstance(self.kernel, Kernel) or self.basis is None:
+                raise ValueError("posterior: a kernel needs basis points")
+            shapes["basis"] = (len(self.basis), D)
+        for name, shape in shapes.items():
+            value = np.asarray(getattr(self, name))
+            if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
+                raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
+        columns = np.asarray(self.columns)
+        if columns.ndim != 1 or columns.dtype.kind != "i" or not np.all(self.scale > 0):
+            raise ValueError("posterior: columns and scale must be valid")
+        if d and not (columns.min() >= 0 and columns.max() < self.n_weights):
+            raise ValueError(f"posterior: columns must lie in 0..{self.n_weights - 1}")
+
+    @property
+    def n_weights(self) -> int:
+        """Number of weights before pruning."""
+        return len(self.shift) if self.basis is None else len(self.basis)
+
+    def features(self, X: Array) -> tuple[Array, Array]:
+        """Columns in use with a last one of ones, and no residual variance."""
+        return with_ones(self._columns_of(np.asarray(X, dtype=np.float64))), np.zeros(len(X))
+
+    def _columns_of(self, X: Array) -> Array:
+        if self.kernel is None or self.basis is None:
+            return (X[:, self.columns] - self.shift[self.columns]) / self.scale[self.columns]
+        Xs = (X - self.shift) / self.scale
+        return self.kernel.cross(Xs, self.basis[self.columns])
+
+    @cached_property
+    def _S_root(self) -> Array:
+        """R with R R' = S; Cholesky's, as there may be thousands of weights."""
+        L = try_cholesky(self.S)
+        return super()._S_root if L is None else L
+
+
+@dataclass(frozen=True)
+class TaskPosteriors:
+    """One posterior per task."""
+
+    tasks: tuple[Any, ...]
+    posteriors: tuple[LinearPosterior, ...]
+
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        if not self.tasks or len(self.tasks) != len(self.posteriors):
+            raise ValueError("posterior: there must be one posterior per task")
+        if not all(isinstance(p, LinearPosterior) for p in self.posteriors):
+            raise ValueError("posterior: a task's posterior must be linear")
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """How instances become columns of the design: scaling, then kernel features if wanted."""
+
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    kernel: Kernel | None = None
+    basis: Array | None = None  # (M, D), scaled
+
+    def design(
+        self,
+        X: Array,
+        offsets: Array,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        chunk_size: int | None,
+    ) -> Design:
+        """The columns that vary; a constant one would only repeat the intercept."""
+        shift, scale = self.shift, self.scale
+        if self.kernel is not None and self.basis is not None:
+            X = self.kernel.cross((X - shift) / scale, self.basis)
+            shift, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        rows = chunk_size or rows_per_chunk(X.shape[1])
+        varies = np.min(X, axis=0) < np.max(X, axis=0)
+        data = TrainingData(X, offsets, T, known, rows)
+        return Design(data, shift, scale, np.flatnonzero(varies))
+
+    def posterior(self, mode: Mode, columns: Array, seed: int) -> LinearPosterior:
+        """What predictions of one task need."""
+        return LinearPosterior(
+            m=np.append(mode.w, mode.b),
+            S=mode.covariance,
+            columns=np.asarray(columns, dtype=np.int64),
+            shift=self.shift,
+            scale=self.scale,
+            kernel=self.kernel,
+            basis=self.basis,
+            seed=seed,
+        )

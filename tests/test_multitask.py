@@ -1,0 +1,135 @@
+"""MultiTaskMIRVM: transfer between tasks, predictions per task, bad tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bagwise as bw
+from bagwise.datasets import make_related_tasks
+from bagwise.metrics import roc_auc
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[bw.Bags, np.ndarray]:
+    bags, tasks, _ = make_related_tasks((60, 20), 10, n_relevant=3, random_state=0)
+    return bags, tasks
+
+
+@pytest.fixture(scope="module")
+def model(data: tuple[bw.Bags, np.ndarray]) -> bw.MultiTaskMIRVM:
+    return bw.MultiTaskMIRVM(random_state=0).fit(data[0], tasks=data[1])
+
+
+def test_a_small_task_gains_from_a_large_one() -> None:
+    gains = []
+    for seed in range(4):
+        bags, tasks, _ = make_related_tasks((200, 215), random_state=seed)
+        target = np.flatnonzero(tasks == 1)
+        few, test = target[:15], target[15:]
+        both = np.concatenate([np.flatnonzero(tasks == 0), few])
+        alone = bw.MIRVM(random_state=0).fit(bags[few])
+        together = bw.MultiTaskMIRVM(random_state=0).fit(bags[both], tasks=tasks[both])
+        p, q = alone.predict_proba(bags[test]), together.predict_proba(bags[test], task=1)
+        gains.append(roc_auc(bags.y[test], q) - roc_auc(bags.y[test], p))
+    assert np.mean(gains) > 0.02
+
+
+def test_one_task_is_mirvm(data: tuple[bw.Bags, np.ndarray]) -> None:
+    bags, _ = data
+    one, other = bw.MultiTaskMIRVM(random_state=0).fit(bags), bw.MIRVM(random_state=0).fit(bags)
+    np.testing.assert_array_equal(one.predict_proba(bags), other.predict_proba(bags))
+    assert one.log_evidence_ == other.log_evidence_
+
+
+def test_a_list_of_bags_is_one_task_each(
+    data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM
+) -> None:
+    bags, tasks = data
+    listed = bw.MultiTaskMIRVM(random_state=0).fit([bags[tasks == 0], bags[tasks == 1]])
+    assert listed.tasks_.tolist() == [0, 1]
+    for t in (0, 1):
+        np.testing.assert_array_equal(
+            listed.predict_proba(bags, task=t), model.predict_proba(bags, task=t)
+        )
+
+
+def test_tasks_may_have_names(data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM) -> None:
+    bags, tasks = data
+    named = bw.MultiTaskMIRVM(random_state=0).fit(bags, tasks=np.array(["ggo", "nodule"])[tasks])
+    np.testing.assert_array_equal(
+        named.predict_proba(bags, task="nodule"), model.predict_proba(bags, task=1)
+    )
+
+
+def test_tasks_share_the_prior_but_not_the_weights(model: bw.MultiTaskMIRVM) -> None:
+    assert model.coef_.shape == model.coef_std_.shape == (2, 10) and model.intercept_.shape == (2,)
+    assert not np.allclose(model.coef_[0], model.coef_[1])
+    np.testing.assert_array_equal(model.coef_[0] != 0, model.coef_[1] != 0)
+    np.testing.assert_array_equal(np.isfinite(model.alpha_), model.coef_[0] != 0)
+    each = [model.for_task(t).get_support() for t in (0, 1)]
+    np.testing.assert_array_equal(model.get_support(), each[0] | each[1])
+
+
+def test_all_predictions_are_those_of_the_task(
+    data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM
+) -> None:
+    bags, _ = data
+    one = model.for_task(1)
+    assert isinstance(one, bw.MIRVM)
+    for method in ("predict", "predict_instances", "predict_instance_proba", "latent"):
+        found = getattr(model, method)(bags, task=1)
+        np.testing.assert_array_equal(found, getattr(one, method)(bags))
+    assert model.score(bags, task=1) == one.score(bags)
+    assert [r.tolist() for r in model.top_instances(bags, 2, task=1)] == [
+        r.tolist() for r in one.top_instances(bags, 2)
+    ]
+    for a, b in zip(
+        model.predict_proba(bags, return_std=True, task=1),
+        one.predict_proba(bags, return_std=True),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_save_and_load(
+    data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM, tmp_path: Path
+) -> None:
+    bags, _ = data
+    model.save(tmp_path / "m.bagwise")
+    back = bw.load(tmp_path / "m.bagwise")
+    assert isinstance(back, bw.MultiTaskMIRVM) and back.tasks_.tolist() == [0, 1]
+    np.testing.assert_array_equal(
+        back.predict_proba(bags, task=1), model.predict_proba(bags, task=1)
+    )
+    one = model.for_task(0)
+    one.save(tmp_path / "one.bagwise")
+    np.testing.assert_array_equal(
+        bw.load(tmp_path / "one.bagwise").predict_proba(bags), one.predict_proba(bags)
+    )
+
+
+def test_predictions_need_a_task(
+    data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM
+) -> None:
+    with pytest.raises(ValueError, match=r"task must be one of 0, 1, got None"):
+        model.predict(data[0])
+    with pytest.raises(ValueError, match="got 'lung'"):
+        model.predict(data[0], task="lung")
+
+
+def test_bad_tasks(data: tuple[bw.Bags, np.ndarray]) -> None:
+    bags, tasks = data
+    fit = bw.MultiTaskMIRVM(random_state=0).fit
+    with pytest.raises(ValueError, match=r"same features, but they have \[10, 9\] features"):
+        fit([bags, bags.with_X(bags.X[:, :9])])
+    with pytest.raises(ValueError, match=r"all 10 bags of task 1 are positive.*leave the task out"):
+        fit(bags, tasks=np.where(bags.y & (tasks == 1), 1, 0))
+    with pytest.raises(ValueError, match="one name or whole number per bag: 80; got shape"):
+        fit(bags, tasks=tasks[:5])
+    with pytest.raises(ValueError, match="use strings or integers"):
+        fit(bags, tasks=tasks + 0.5)
+    with pytest.raises(ValueError, match=r"takes no tasks=.*Bags.concat"):
+        fit([bags, bags], tasks=tasks)

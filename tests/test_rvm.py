@@ -1,0 +1,264 @@
+"""The mathematics of the MI-RVM family: derivatives, evidence, updates, both sides of Woodbury."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagwise.execution import TrainingData
+from bagwise.labels import BagLikelihood
+from bagwise.links import Logistic
+from bagwise.rvm import design as design_module
+from bagwise.rvm.design import Design, dual, primal, rows_per_chunk, whitened
+from bagwise.rvm.evidence import (
+    Pace,
+    fixed_point,
+    maximise_evidence,
+    printed_update,
+    start_intercept,
+    useless,
+)
+from bagwise.rvm.laplace import LogJoint, find_mode
+from bagwise.rvm.penalty import GRID, choose_alpha, fit_alpha, fit_evidence, held_out_scores
+
+LIKELIHOOD = BagLikelihood(Logistic())
+Array = np.ndarray
+
+
+def make_design(
+    n_bags: int = 40,
+    n_features: int = 4,
+    *,
+    seed: int = 0,
+    known: bool = False,
+    chunk_size: int | None = None,
+    effect: float = 2.0,
+) -> Design:
+    """Bags of 1 to 4 instances; the first instance of a positive bag is shifted in feature 0."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 5, n_bags)
+    T = np.arange(n_bags) % 2 == 0
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    X = rng.normal(size=(offsets[-1], n_features))
+    X[offsets[:-1][T], 0] += effect
+    labels = None
+    if known:
+        labels = np.full(len(X), np.nan)
+        labels[offsets[:-1][::3]] = T[::3]
+    data = TrainingData(X, offsets, T, labels, chunk_size)
+    return Design(data, X.mean(axis=0), X.std(axis=0))
+
+
+def settled(design: Design, alpha: Array, **settings: Any) -> Any:
+    start = np.zeros(design.shape[1]), start_intercept(design)
+    return find_mode(LIKELIHOOD, whitened(design, alpha), *start, tol=1e-14, **settings)
+
+
+# --- derivatives ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["bags", "mixed"])
+@pytest.mark.parametrize("side", [primal, dual], ids=["primal", "dual"])
+def test_gradient_and_hessian_are_those_of_finite_differences(known: bool, side: Any) -> None:
+    design = make_design(known=known)
+    density = LogJoint(LIKELIHOOD, side(design, np.array([0.5, 1.0, 3.0, 20.0])))
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        v = rng.normal(size=5)
+        gradient, P = density.derivatives(v)
+        h = 1e-5
+        steps = h * np.eye(5)
+        numeric = [(density.value(v + e) - density.value(v - e)) / (2 * h) for e in steps]
+        np.testing.assert_allclose(gradient, numeric, atol=1e-6 * np.abs(gradient).max())
+        slopes = [density.derivatives(v + e)[0] - density.derivatives(v - e)[0] for e in steps]
+        np.testing.assert_allclose(P, -np.array(slopes) / (2 * h), atol=1e-6 * np.abs(P).max())
+
+
+def test_maximum_likelihood_has_no_prior() -> None:
+    design = make_design()
+    density = LogJoint(LIKELIHOOD, whitened(design, np.zeros(4)))
+    v = np.array([0.3, -0.2, 0.1, 0.5, -1.0])
+    assert density.value(v) == density.log_likelihood(v)
+
+
+# --- evidence ------------------------------------------------------------------------------------
+
+
+def brute_force_log_evidence(design: Design, alpha: Array) -> float:
+    """log of the integral of p(T | w, b) N(w; 0, 1/alpha) over w and b, by a sum over a grid."""
+    mode = settled(design, alpha)
+    centre, spread = np.append(mode.w, mode.b), np.sqrt(np.diagonal(mode.covariance))
+    axes = [c + s * np.linspace(-7, 7, 45) for c, s in zip(centre, spread, strict=True)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
+    ((X, targets),) = design.blocks()
+    z = X @ points[:, :2].T + points[:, 2]  # (n, points)
+    log_negative = np.add.reduceat(-np.logaddexp(0, z), targets.starts, axis=0)
+    with np.errstate(divide="ignore"):
+        bags = np.where(targets.T[:, None], np.log(-np.expm1(log_negative)), log_negative)
+    prior = 0.5 * np.log(alpha / (2 * np.pi)) - 0.5 * alpha * points[:, :2] ** 2
+    values = bags.sum(axis=0) + prior.sum(axis=1)
+    cell = np.prod([a[1] - a[0] for a in axes])
+    return float(np.log(np.sum(np.exp(values - values.max())) * cell) + values.max())
+
+
+@pytest.mark.parametrize("alpha", [(1.0, 1.0), (0.3, 30.0)])
+def test_evidence_is_that_of_a_brute_force_integral(alpha: tuple[float, float]) -> None:
+    design = make_design(120, 2, effect=1.5)
+    found = settled(design, np.array(alpha)).log_evidence
+    expected = brute_force_log_evidence(design, np.array(alpha))
+    assert abs(np.expm1(found - expected)) < 0.05  # the evidence itself, not its logarithm
+
+
+def test_both_updates_reach_the_same_evidence() -> None:
+    # Every weight is needed here, so that the printed update has somewhere finite to go.
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 3))
+    T = X @ [1.0, -1.0, 0.7] + rng.logistic(size=600) > 1
+    design = Design(TrainingData(X, np.arange(601), T), np.zeros(3), np.ones(3))
+    fits = [
+        maximise_evidence([design], LIKELIHOOD, 1.0, update, tol=1e-7, max_iter=3000)
+        for update in (fixed_point, printed_update)
+    ]
+    quick, slow = fits
+    assert quick.trace.converged and slow.trace.converged
+    assert quick.trace.history[-1] == pytest.approx(slow.trace.history[-1], rel=1e-6)
+    np.testing.assert_allclose(quick.alpha, slow.alpha, rtol=1e-2)
+
+
+def test_the_fixed_point_is_stationary() -> None:
+    fit = maximise_evidence([make_design(200)], LIKELIHOOD, 1.0, fixed_point, tol=1e-9)
+    (mode,) = fit.modes
+    gamma = 1 - fit.alpha * mode.variances
+    np.testing.assert_allclose(fit.alpha * mode.w**2, gamma, rtol=1e-3)
+
+
+def test_the_printed_update_keeps_noise_features() -> None:
+    design = make_design(200, 10)
+    quick = maximise_evidence([design], LIKELIHOOD, 1.0, fixed_point)
+    slow = maximise_evidence([design], LIKELIHOOD, 1.0, printed_update, max_iter=60)
+    assert len(quick.columns) <= 6 < len(slow.columns) == 10
+
+
+def test_pruned_features_stay_away_and_the_relevant_one_stays() -> None:
+    fit = maximise_evidence([make_design(200, 20)], LIKELIHOOD, 1.0, fixed_point)
+    assert 0 in fit.columns and len(fit.columns) < 8
+    assert len(fit.alpha) == len(fit.modes[0].w) == len(fit.columns)
+
+
+def test_useless_features_are_those_whose_evidence_has_no_finite_maximum() -> None:
+    s, q = np.array([4.0, 4.0]), np.array([1.0, 3.0])  # q^2 < s, q^2 > s
+    alpha = np.ones(2)
+    variances = 1 / (alpha + s)
+    w = q * variances
+    assert useless(alpha, w[None], variances[None]).tolist() == [True, False]
+
+
+def test_where_labels_widen_the_posterior_the_printed_update_serves() -> None:
+    alpha, w, variances = np.ones(1), np.array([[0.5]]), np.array([[1.2]])  # gamma = -0.2
+    np.testing.assert_allclose(fixed_point(alpha, w, variances), 1 / (0.25 + 1.2))
+
+
+def test_tasks_share_alpha() -> None:
+    alpha, w = np.array([2.0]), np.array([[0.5], [1.0]])
+    variances = np.array([[0.2], [0.1]])
+    gamma = 2 - 2 * 0.2 - 2 * 0.1
+    np.testing.assert_allclose(fixed_point(alpha, w, variances), gamma / 1.25)
+    np.testing.assert_allclose(printed_update(alpha, w, variances), 2 / (1.25 + 0.3))
+
+
+def test_a_log_alpha_that_turns_back_slows_down() -> None:
+    pace = Pace.start(2)
+    for sign in (1.0, -1.0, 1.0):
+        step, pace = pace.apply(np.array([sign, 1.0]))
+    assert step[0] == pytest.approx(0.25) and step[1] == 1.0
+
+
+def test_the_start_makes_bags_of_both_labels_equally_likely() -> None:
+    design = make_design()
+    p = 1 / (1 + np.exp(-start_intercept(design)))
+    assert (1 - p) ** (len(design.data.X) / 40) == pytest.approx(0.5)
+
+
+# --- both sides, chunks, order -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["bags", "mixed"])
+def test_dual_is_primal(known: bool) -> None:
+    design = make_design(20, 80, known=known)  # fewer instances than features
+    alpha = np.random.default_rng(2).uniform(0.5, 20, 80)
+    start = np.zeros(80), -1.0
+    one, other = (
+        find_mode(LIKELIHOOD, side(design, alpha), *start, tol=1e-14) for side in (primal, dual)
+    )
+    assert other.coordinates.V is not None and whitened(design, alpha).V is not None
+    np.testing.assert_allclose(one.w, other.w, atol=1e-8)
+    assert one.b == pytest.approx(other.b, abs=1e-8)
+    np.testing.assert_allclose(one.variances, other.variances, rtol=1e-8)
+    np.testing.assert_allclose(one.covariance, other.covariance, atol=1e-9)
+    np.testing.assert_allclose(np.diagonal(other.covariance)[:-1], other.variances, rtol=1e-8)
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-8)
+
+
+def test_more_features_than_instances_are_fitted() -> None:
+    fit = maximise_evidence([make_design(60, 400, effect=5.0)], LIKELIHOOD, 1.0, fixed_point)
+    assert 0 in fit.columns and len(fit.columns) < 60
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_chunks_change_nothing(cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not cached:
+        monkeypatch.setattr(design_module, "CACHED_ENTRIES", 0)
+    whole, parts = (
+        maximise_evidence([make_design(chunk_size=size)], LIKELIHOOD, 1.0, fixed_point)
+        for size in (10_000, 7)
+    )
+    np.testing.assert_array_equal(whole.columns, parts.columns)
+    np.testing.assert_allclose(whole.modes[0].w, parts.modes[0].w, rtol=1e-8)
+    assert whole.trace.history[-1] == pytest.approx(parts.trace.history[-1], rel=1e-10)
+
+
+def test_wide_data_are_cut_into_small_chunks() -> None:
+    assert rows_per_chunk(5000) * 5000 <= design_module.CHUNK_ENTRIES < rows_per_chunk(1) * 5000
+
+
+def test_constant_columns_never_enter() -> None:
+    design = make_design(60, 5)
+    fit = maximise_evidence(
+        [design.only(np.array([True, False, True, True, False]))], LIKELIHOOD, 1.0, fixed_point
+    )
+    assert set(fit.columns) <= {0, 2, 3}
+
+
+# --- one penalty ---------------------------------------------------------------------------------
+
+
+def test_a_given_alpha_is_kept() -> None:
+    fit = fit_alpha(make_design(), LIKELIHOOD, 2.5, max_iter=100, tol=1e-4)
+    assert fit.alpha.tolist() == [2.5] * 4
+    assert fit.trace.history[-1] == pytest.approx(fit.modes[0].log_evidence)
+
+
+def test_the_best_alpha_by_evidence() -> None:
+    design = make_design(60)
+    fit = fit_evidence(design, LIKELIHOOD, max_iter=100, tol=1e-8)
+    assert fit.trace.converged and np.all(np.diff(fit.trace.history) >= 0)
+    values = [settled(design, f * fit.alpha).log_evidence for f in (0.5, 0.9, 1.1, 2.0)]
+    assert max(values) < fit.trace.history[-1]
+
+
+def test_cross_validation_prefers_what_predicts() -> None:
+    strong = choose_alpha(make_design(80, 4), LIKELIHOOD, np.random.default_rng(0))
+    noise = choose_alpha(make_design(80, 4, effect=0.0), LIKELIHOOD, np.random.default_rng(0))
+    assert strong in GRID and noise in GRID and strong < noise
+
+
+def test_held_out_scores_do_not_depend_on_the_path() -> None:
+    design = make_design(60)
+    train, test = design.of_bags(np.arange(40)), design.of_bags(np.arange(40, 60))
+    scores = held_out_scores(train, test, LIKELIHOOD)
+    mode = settled(train, np.full(4, GRID[-1]))
+    ((X, targets),) = test.blocks()
+    expected = LIKELIHOOD.log_prob(X @ mode.w + mode.b, targets).sum()
+    assert scores[-1] == pytest.approx(expected, abs=1e-3)
