@@ -452,6 +452,7 @@ def load(path: str | os.PathLike[str]) -> GaussianProcessMIL:
             setattr(model, check_choice("fitted", name, model._fitted_names()), value)
         if state["feature_names"] is not None:
             model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+        model.metadata_ = dict(state.get("metadata") or {})
         model._check_parameters()
         if not isinstance(model.posterior_, Posterior):
             raise TypeError("it has no posterior")

@@ -6,6 +6,12 @@ in the sorted order of the two labels. The positive label is `pos_label`, by def
 the two. `bag_scores` and `instance_scores` compute everything for a fitted model.
 """
 
+from bagwise.metrics.bootstrap import (
+    Band,
+    bootstrap_interval,
+    precision_recall_band,
+    roc_band,
+)
 from bagwise.metrics.models import bag_scores, instance_scores
 from bagwise.metrics.scores import (
     accuracy,
@@ -21,9 +27,11 @@ from bagwise.metrics.scores import (
 )
 
 __all__ = [
+    "Band",
     "accuracy",
     "average_precision",
     "bag_scores",
+    "bootstrap_interval",
     "brier",
     "confusion_matrix",
     "expected_calibration_error",
@@ -31,6 +39,8 @@ __all__ = [
     "instance_scores",
     "log_likelihood",
     "precision",
+    "precision_recall_band",
     "recall",
     "roc_auc",
+    "roc_band",
 ]
