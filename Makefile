@@ -21,7 +21,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
-	$(PIP_INSTALL) -e ".[cli,plot]"
+	$(PIP_INSTALL) -e ".[cli,plot,report]"
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python

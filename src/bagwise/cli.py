@@ -40,7 +40,7 @@ def build_app() -> "typer.Typer":
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
+        rich_markup_mode="rich",
     )
 
     def show_version(wanted: bool) -> None:

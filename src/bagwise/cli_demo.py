@@ -27,11 +27,11 @@ def demo(
 ) -> None:
     """Train two models on digit bags and MUSK1, print scores, draw some bags.
 
-    **Examples**
+    [bold]Examples[/bold]
 
-    `bagwise demo`
+    [cyan]bagwise demo[/cyan]
 
-    `bagwise demo --output first-look --seed 3`
+    [cyan]bagwise demo --output first-look --seed 3[/cyan]
     """
     from rich.console import Console
 

@@ -85,13 +85,13 @@ def fit(
 
     Columns that you do not name are guessed from their names, and the guesses are printed.
 
-    **Examples**
+    [bold]Examples[/bold]
 
-    `bagwise fit musk1.csv --bag molecule --label musk`
+    [cyan]bagwise fit musk1.csv --bag molecule --label musk[/cyan]
 
-    `bagwise fit cells.parquet --bag slide --label diagnosis --positive cancer --coords x y -o m.bagwise`
+    [cyan]bagwise fit cells.parquet --bag slide --label diagnosis --positive cancer --coords x y -o m.bagwise[/cyan]
 
-    `bagwise fit features/ --slides slides.csv --valid 0.2 --model vgpmil --set n_inducing=100`
+    [cyan]bagwise fit features/ --slides slides.csv --valid 0.2 --model vgpmil --set n_inducing=100[/cyan]
     """  # noqa: E501
     with user_errors(debug):
         from bagwise.io.atomic import refuse_existing
@@ -153,15 +153,15 @@ def predict(
     Features are found by the names stored in the model; labels are not needed. Rows and ids are
     those of the table, in its order.
 
-    **Examples**
+    [bold]Examples[/bold]
 
-    `bagwise predict musk1.bagwise new.csv -o bags.csv`
+    [cyan]bagwise predict musk1.bagwise new.csv -o bags.csv[/cyan]
 
-    `bagwise predict m.bagwise cells.parquet --instances -o cells-with-p.parquet`
+    [cyan]bagwise predict m.bagwise cells.parquet --instances -o cells-with-p.parquet[/cyan]
 
-    `bagwise predict m.bagwise slide.csv -o slide.geojson --tile-size 256` (for QuPath)
+    [cyan]bagwise predict m.bagwise slide.csv -o slide.geojson --tile-size 256[/cyan] (for QuPath)
 
-    `zcat new.csv.gz | bagwise predict m.bagwise - -o -`
+    [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
     """
     with user_errors(debug):
         from bagwise.cli_output import write_predictions
@@ -195,11 +195,11 @@ def evaluate(
 ) -> None:
     """Score a model on labelled bags, with 95 % intervals from resampled bags.
 
-    **Examples**
+    [bold]Examples[/bold]
 
-    `bagwise evaluate musk1.bagwise test.csv`
+    [cyan]bagwise evaluate musk1.bagwise test.csv[/cyan]
 
-    `bagwise evaluate m.bagwise cells.parquet --bag slide --label diagnosis --json`
+    [cyan]bagwise evaluate m.bagwise cells.parquet --bag slide --label diagnosis --json[/cyan]
     """
     with user_errors(debug):
         from bagwise.cli_output import show_scores
@@ -240,11 +240,11 @@ def report(
 ) -> None:
     """Write a page that explains the predictions; it opens in any browser, without a network.
 
-    **Examples**
+    [bold]Examples[/bold]
 
-    `bagwise report musk1.bagwise test.csv`
+    [cyan]bagwise report musk1.bagwise test.csv[/cyan]
 
-    `bagwise report m.bagwise cells.parquet --coords x y -o report.html`
+    [cyan]bagwise report m.bagwise cells.parquet --coords x y -o report.html[/cyan]
     """
     with user_errors(debug):
         from bagwise.io.atomic import refuse_existing
@@ -277,11 +277,11 @@ def report(
 def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
     """Say what a model file holds: model, classes, features, hyperparameters, origin.
 
-    **Examples**
+    [bold]Examples[/bold]
 
-    `bagwise inspect musk1.bagwise`
+    [cyan]bagwise inspect musk1.bagwise[/cyan]
 
-    `bagwise inspect musk1.bagwise --json`
+    [cyan]bagwise inspect musk1.bagwise --json[/cyan]
     """
     with user_errors(debug):
         from bagwise.cli_output import show_model

@@ -130,7 +130,7 @@ def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | Non
     """The negative and the positive label, and a note where the positive one was not named.
 
     >>> choose_classes(np.array([0, 1, 1]), None)
-    ([0, 1], "positive class: 1, the larger label (choose with --positive)")
+    ([0, 1], 'positive class: 1, the larger label (choose with --positive)')
     >>> choose_classes(np.array(["healthy", "cancer"]), "cancer")
     (['healthy', 'cancer'], None)
     """

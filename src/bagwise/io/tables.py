@@ -65,7 +65,8 @@ def read_table(
     require_io()
     name = "standard input" if str(path) == "-" else Path(path).name
     asked = columns or Columns()
-    taken = _taken(feature_names)
+    # A column named as a feature is not taken for anything else; a pattern may well match ids.
+    taken = (*_taken(feature_names), *asked.features)
     frame, found, notes = read_frame(
         os.fspath(path), name, asked, taken, delimiter, skip, remembered
     )

@@ -60,7 +60,7 @@ def page_content(
         "reliability": None if truth is None else reliability(truth, found.bag_p[:, 1]),
         "roc": roc(truth, found.bag_p[:, 1]),
         "card": card(model, bags, data_name, command),
-        "notes": notes(model, bags),
+        "notes": notes(model, bags, data_name),
     }
 
 
@@ -241,7 +241,7 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Command of the fit", fitted.get("command")),
         ("Command of this page", command),
     ]
-    return [[name, str(value)] for name, value in lines if value not in (None, "", False, {})]
+    return [[name, str(value)] for name, value in lines if value not in (None, "", False, {}, [])]
 
 
 def _convergence(about: dict[str, Any]) -> str:
@@ -261,7 +261,7 @@ def _versions() -> str:
     return f"{found}, Python {platform.python_version()}"
 
 
-def notes(model: Any, bags: Bags) -> list[str]:
+def notes(model: Any, bags: Bags, data_name: str) -> list[str]:
     """What a reader must know to read the page rightly."""
     lines = [
         "± is the standard deviation of a probability under the model's posterior: how far it "
@@ -269,11 +269,10 @@ def notes(model: Any, bags: Bags) -> list[str]:
     ]
     held_out = set(map(str, getattr(model, "metadata_", {}).get("held_out", ())))
     ids = set(map(str, bags.ids.tolist()))
-    if held_out and ids & held_out and not ids <= held_out:
+    trained_on = getattr(model, "metadata_", {}).get("data", {}).get("name")
+    if bags.y is not None and trained_on == data_name and not ids <= held_out:
         lines.append(
-            f"{len(ids & held_out)} of these bags were held out of the fit; scores over all bags "
-            "are more favourable than scores of new ones."
+            f"The model was fitted on {data_name} too: scores of bags it has seen are better than "
+            "those of new bags. Fit with --valid, or give another table."
         )
-    if bags.y is not None and not held_out:
-        lines.append("Scores of bags that the model was fitted on are better than those of new.")
     return lines

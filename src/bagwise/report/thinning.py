@@ -19,7 +19,7 @@ def shown_rows(bags: Bags, p: NDArray[np.float64], limit: int = MAX_INSTANCES) -
 
     >>> bags = Bags.from_list([np.zeros((2, 1)), np.zeros((8, 1))])
     >>> [r.tolist() for r in shown_rows(bags, np.arange(10) / 10, limit=6)]
-    [[0, 1], [2, 5, 8, 9]]
+    [[0, 1], [2, 7, 8, 9]]
     """
     share = fair_share(bags.sizes, limit)
     rows = []

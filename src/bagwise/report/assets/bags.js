@@ -28,7 +28,7 @@ function instanceOrder(bag, sorted) {
 /* Bars with whiskers; above LONGEST_BARS instances a line with a band, which stays readable. */
 function drawInstances(bag, sorted) {
   const inst = data.instances[bag], order = instanceOrder(bag, sorted), n = order.length;
-  const width = 640, height = 210, left = 40, bottom = 34, top = 8, right = 8;
+  const width = 640, height = 215, left = 40, bottom = 38, top = 8, right = 8;
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", id: "bars",
     "aria-label": `Probabilities of ${n} instances` });
   const slot = (width - left - right) / n;
@@ -43,8 +43,8 @@ function drawInstances(bag, sorted) {
   const axis = sorted ? "instances, most probable first" : "instances, in their order";
   svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle", class: "strong" }, root).textContent = axis;
   if (n > 1) {
-    svg("text", { x: x(0), y: height - bottom + 14, "text-anchor": "middle" }, root).textContent = 1;
-    svg("text", { x: x(n - 1), y: height - bottom + 14, "text-anchor": "middle" }, root).textContent = n;
+    svg("text", { x: x(0), y: height - bottom + 17, "text-anchor": "middle" }, root).textContent = 1;
+    svg("text", { x: x(n - 1), y: height - bottom + 17, "text-anchor": "end" }, root).textContent = n;
   }
   return root;
 }
@@ -89,10 +89,10 @@ function drawMap(canvas, bag, kind, top) {
   canvas.style.aspectRatio = places.width + " / " + places.height;
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
-  const values = kind === "probability" ? inst.p : inst.std;
+  const values = { probability: inst.p, uncertainty: inst.std, truth: inst.truth }[kind];
   const order = values.map((_, i) => i).sort((a, b) => values[a] - values[b]);
   for (const i of order) {
-    pen.fillStyle = scaleColour(kind, value(values[i]) / top);
+    pen.fillStyle = kind === "truth" ? colour(values[i] === 1 ? "positive" : "track") : scaleColour(kind, value(values[i]) / top);
     pen.strokeStyle = colour("quiet");
     pen.lineWidth = 0.4;
     pen.beginPath();
@@ -146,18 +146,42 @@ function nearest(places, x, y) {
 function mapsOf(bag) {
   const inst = data.instances[bag];
   const box = element("div", { class: "maps" });
-  const largest = Math.max(...inst.std.map(value), 0.01);
-  for (const [kind, title, top, low, high] of [
-    ["probability", `Probability of ${data.positive}`, 1, "0", "1"],
-    ["uncertainty", "Uncertainty (±)", largest, "0: sure", largest.toFixed(2) + ": unsure"],
-  ]) {
+  const [topP, topStd] = scaleTops(state.stretched ? [inst] : data.instances);
+  const kinds = [
+    ["probability", `Probability of ${data.positive}`, topP, ["", ""]],
+    ["uncertainty", "Uncertainty (±)", topStd, [" sure", " unsure"]],
+  ];
+  if (inst.truth) kinds.push(["truth", "Truth, for comparison", 1]);
+  for (const [kind, title, top, ends] of kinds) {
     const figure = element("figure");
     figure.append(element("figcaption", {}, title));
     const canvas = element("canvas", { class: "map", "data-kind": kind, role: "img",
       "aria-label": `${title} of each instance at its place in the bag` });
-    figure.append(canvas, scaleLegend(kind, low, high));
+    figure.append(canvas, kind === "truth" ? truthLegend() : scaleLegend(kind, top, ends));
     box.append(figure);
     drawMap(canvas, bag, kind, top);
+  }
+  return box;
+}
+
+/* Tops of the two scales: those of all bags, so that colours can be compared between them, or of
+   one bag, to see what stands out in it. */
+function scaleTops(bags) {
+  let p = 0, std = 0;
+  for (const inst of bags) {
+    for (const v of inst.p) if (v > p) p = v;
+    for (const v of inst.std) if (v > std) std = v;
+  }
+  const up = (v) => Math.min(1, Math.max(0.001, Number(value(v).toPrecision(2))));
+  return value(p) > 0.6 ? [1, up(std)] : [up(p), up(std)];
+}
+
+function truthLegend() {
+  const box = element("div", { class: "scale" });
+  for (const [name, text] of [["dot yes", data.positive], ["dot", "not"]]) {
+    const item = element("span");
+    item.append(element("span", { class: name }), text);
+    box.append(item);
   }
   return box;
 }

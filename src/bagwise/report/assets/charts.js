@@ -21,15 +21,26 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
-/* Colour scales, dark to light, that keep their order for colour-blind readers and in grey. */
+/* Colour scales from the page's own background to what stands out from it; their lightness runs
+   one way, so they keep their order for colour-blind readers and in grey. */
 const SCALES = {
-  probability: ["#fdf3e0", "#fdc88b", "#f48a4b", "#c9412f", "#6d0b2f"],
-  uncertainty: ["#eef3f7", "#b9d2e6", "#6fa8d0", "#2b70ad", "#0b2f5e"],
+  light: {
+    probability: ["#f7efe2", "#fdc88b", "#f48a4b", "#c9412f", "#6d0b2f"],
+    uncertainty: ["#edf2f6", "#b9d2e6", "#6fa8d0", "#2b70ad", "#0b2f5e"],
+  },
+  dark: {
+    probability: ["#2e2823", "#74401f", "#bd5d20", "#f2923f", "#ffe6b5"],
+    uncertainty: ["#232d38", "#29496b", "#3a78ac", "#6fb1e0", "#dcf1ff"],
+  },
 };
 
+function scaleStops(name) { return SCALES[document.documentElement.dataset.theme][name]; }
+
+/* Small values matter most, since instance probabilities of large bags are small: colours follow
+   the square root, and the legend has its middle at a quarter of its end. */
 function scaleColour(name, share) {
-  const stops = SCALES[name];
-  const at = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
+  const stops = scaleStops(name);
+  const at = Math.sqrt(Math.min(Math.max(share, 0), 1)) * (stops.length - 1);
   const i = Math.min(Math.floor(at), stops.length - 2);
   const part = (hex, k) => parseInt(hex.slice(1 + 2 * k, 3 + 2 * k), 16);
   const mixed = [0, 1, 2].map((k) =>
@@ -37,14 +48,17 @@ function scaleColour(name, share) {
   return "rgb(" + mixed.join(",") + ")";
 }
 
-function scaleLegend(name, low, high) {
+function scaleLegend(name, top, ends) {
   const box = element("div", { class: "scale" });
-  box.append(element("span", {}, low));
   const bar = element("i");
-  bar.style.background = "linear-gradient(90deg," + SCALES[name].join(",") + ")";
-  box.append(bar, element("span", {}, high));
+  bar.style.background = "linear-gradient(90deg," + scaleStops(name).join(",") + ")";
+  const ticks = element("div", { class: "ticks" });
+  for (const text of ["0" + ends[0], short(top / 4), short(top) + ends[1]]) ticks.append(element("span", {}, text));
+  box.append(bar, ticks);
   return box;
 }
+
+function short(v) { return String(Number(v.toPrecision(2))); }
 
 /* A square chart from 0 to 1 on both axes; returns the node and a map of data to pixels. */
 function unitChart(xTitle, yTitle, label) {

@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const PAGE = 200;
-const state = { key: "p", descending: true, shown: PAGE, chosen: null, sorted: true };
+const state = { key: "p", descending: true, shown: PAGE, chosen: null, sorted: true, stretched: false };
 const byId = (id) => document.getElementById(id);
 
 function setTheme(theme) {
@@ -48,8 +48,10 @@ function bagRow(b) {
   name.title = data.bags.id[b];
   row.append(name);
   if (data.bags.label) {
-    const cell = element("td"), yes = data.bags.label[b] === 1, wrong = (p > 0.5) !== yes;
-    cell.append(element("span", { class: yes ? "dot yes" : "dot" }), yes ? data.positive : data.negative);
+    const cell = element("td", { class: "truth" }), yes = data.bags.label[b] === 1, wrong = (p > 0.5) !== yes;
+    const name = yes ? data.positive : data.negative;
+    cell.title = name;
+    cell.append(element("span", { class: yes ? "dot yes" : "dot" }), element("span", { class: "name" }, name));
     if (wrong) cell.append(element("span", { class: "wrong", title: "called wrongly" }, " ✗"));
     row.append(cell);
   }
@@ -68,7 +70,7 @@ function openBag(b, focus) {
   const box = byId("detail"), inst = data.instances[b];
   box.replaceChildren(detailHead(b), ...barsOf(b));
   if (inst.coords && inst.coords.axes.length > 1) {
-    box.append(element("h4", {}, "Where in the bag"), mapsOf(b));
+    box.append(mapsHead(b), mapsOf(b));
   }
   if (inst.thumbnails) {
     const count = inst.thumbnails.p.length, all = data.bags.size[b];
@@ -116,6 +118,15 @@ function barsOf(b) {
     ? (inst.p.length > LONGEST_BARS ? "Orange ticks below the axis mark instances that are truly positive." : "Orange bars are truly positive; lines span ± one standard deviation.")
     : "Lines and bands span ± one standard deviation.");
   return [title, box, key];
+}
+
+function mapsHead(b) {
+  const title = element("h4", {}, "Where in the bag ");
+  const toggle = element("button", { type: "button", class: "toggle", id: "stretch" },
+    state.stretched ? "same colours for all bags" : "stretch colours to this bag");
+  toggle.addEventListener("click", () => { state.stretched = !state.stretched; openBag(b, false); byId("stretch").focus(); });
+  title.append(toggle);
+  return title;
 }
 
 function focusRow(b) {
