@@ -13,6 +13,7 @@ from bagwise.metrics.bootstrap import (
     roc_band,
 )
 from bagwise.metrics.models import bag_scores, instance_scores
+from bagwise.metrics.reliability import reliability_curve
 from bagwise.metrics.scores import (
     accuracy,
     average_precision,
@@ -41,6 +42,7 @@ __all__ = [
     "precision",
     "precision_recall_band",
     "recall",
+    "reliability_curve",
     "roc_auc",
     "roc_band",
 ]

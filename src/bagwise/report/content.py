@@ -182,30 +182,13 @@ def _thumbnails(X: Array, rows: Array, p: Array, std: Array) -> dict[str, Any]:
 
 
 def reliability(truth: Array, p: Array, n_bins: int = 8) -> list[dict[str, float]]:
-    """Observed share of positives against mean probability in bins of equally many bags.
-
-    Limits are Wilson's 95 % interval of a share.
-    """
-    order = np.argsort(p, kind="stable")
-    points = []
-    for chosen in np.array_split(order, min(n_bins, max(1, len(p) // 5))):
-        n, share = len(chosen), float(truth[chosen].mean())
-        low, high = wilson(share, n)
-        points.append(
-            {"p": float(p[chosen].mean()), "share": share, "low": low, "high": high, "n": n}
-        )
-    return [{k: round(v, 4) for k, v in point.items()} for point in points]
-
-
-def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's score interval of a share seen in n trials.
-
-    >>> [round(v, 3) for v in wilson(0.5, 10)]
-    [0.237, 0.763]
-    """
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    """Points of the reliability diagram, of at least five bags each where there are as many."""
+    curve = metrics.reliability_curve(truth, p, min(n_bins, max(1, len(p) // 5)), pos_label=True)
+    names = ("p", "share", "low", "high", "n")
+    return [
+        dict(zip(names, np.round(point, 4).tolist(), strict=True))
+        for point in zip(*curve, strict=True)
+    ]
 
 
 def roc(truth: Array | None, p: Array) -> dict[str, Any] | None:
