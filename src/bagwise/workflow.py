@@ -42,7 +42,6 @@ _OBVIOUS = {
     ("neg", "pos"),
     ("negative", "positive"),
 }
-INTERVALS = ("roc_auc", "average_precision", "accuracy", "log_likelihood", "brier")
 PREDICTED = ("p_mean", "p_std", "predicted")
 
 
@@ -344,16 +343,11 @@ def scored(model: Any, bags: Bags) -> dict[str, Any]:
     }
 
 
-def intervals(positive: Array, p: Array, n_resamples: int = 500) -> dict[str, tuple[float, float]]:
+def intervals(positive: Array, p: Array) -> dict[str, tuple[float, float]]:
     """95 % bootstrap interval of each headline score; none where there is one class only."""
     if positive.all() or not positive.any():
         return {}
-    return {
-        name: metrics.bootstrap_interval(
-            positive, p, getattr(metrics, name), n_resamples=n_resamples
-        )
-        for name in INTERVALS
-    }
+    return metrics.bootstrap_scores(positive, p)
 
 
 # --- Describing ----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ the two. `bag_scores` and `instance_scores` compute everything for a fitted mode
 from bagwise.metrics.bootstrap import (
     Band,
     bootstrap_interval,
+    bootstrap_scores,
     precision_recall_band,
     roc_band,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "average_precision",
     "bag_scores",
     "bootstrap_interval",
+    "bootstrap_scores",
     "brier",
     "confusion_matrix",
     "expected_calibration_error",

@@ -168,7 +168,7 @@ def _thumbnail_count(bags: Bags, image_shape: tuple[int, int] | None) -> int:
             f"but an instance has {bags.n_features} features; give the height and width"
         )
     per_bag = MAX_THUMBNAIL_BYTES // (len(bags) * bags.n_features)
-    return int(min(60, max(1, per_bag)))
+    return int(min(30, max(1, per_bag)))
 
 
 def _thumbnails(X: Array, rows: Array, p: Array, std: Array) -> dict[str, Any]:
