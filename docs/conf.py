@@ -25,7 +25,7 @@ suppress_warnings = ["config.cache"]
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
-autodoc_default_options = {"members": True, "inherited-members": "BaseEstimator"}
+
 templates_path = ["_templates"]
 
 sphinx_gallery_conf = {
@@ -49,3 +49,14 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+
+
+def skip_plumbing(app, what, name, obj, skip, options):
+    """Leave out what scikit-learn adds to every estimator for its own use."""
+    plumbing = name == "get_metadata_routing" or name == "set_output" or name.endswith("_request")
+    return True if plumbing else None
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip_plumbing)

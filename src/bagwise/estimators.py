@@ -330,7 +330,8 @@ class IsingVGPMIL(GaussianProcessMIL):
     neighbors : "auto" (from `coords`: adjacent cells of a grid, else the 4 nearest), "chain"
         (consecutive rows, e.g. slices), ("radius", r), ("knn", k), or a sparse (N, N) graph,
         which then serves for these bags only.
-    moments : "ep" (expectation propagation), or "diagonal" as published.
+    moments : how the labels of a bag are averaged over,
+        "ep" (expectation propagation), or "diagonal" as published.
 
     The kernel and the mean are learned without the coupling. Predictions use the graph of the
     bags that are asked about. The bound with EP is an approximation of one.
