@@ -2,8 +2,8 @@
 A slide: where are the positive tiles?
 ======================================
 
-Tiles of a slide lie on a grid; in positive slides a round region has other features. Bag labels
-are enough to find it, and the right panel shows where the model is unsure.
+Tiles of a slide lie on a grid; in positive slides a round region has other features. Labels
+of slides are enough to point at it, and the right panel shows where the model is unsure.
 """
 
 import bagwise as bw

@@ -164,6 +164,22 @@ def test_geojson_has_one_tile_per_row_in_order(fitted: Path, tmp_path: Path) -> 
     )
 
 
+def test_predict_ignores_labels_that_are_missing(fitted: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(fitted / "cells.csv")
+    frame["diagnosis"] = None
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    text = good("predict", fitted / "m.bagwise", tmp_path / "new.csv", "-o", "-")
+    assert text.startswith("slide,n_instances,p_mean,p_std,predicted\n")
+
+
+def test_scores_of_bags_the_model_has_seen_say_so(fitted: Path, tmp_path: Path) -> None:
+    result = run("evaluate", fitted / "m.bagwise", fitted / "cells.csv")
+    assert "has seen 16 of these 16 bags" in result.stderr
+    other = tmp_path / "other.csv"
+    other.write_bytes((fitted / "cells.csv").read_bytes())
+    assert "has seen" not in run("evaluate", fitted / "m.bagwise", other).stderr
+
+
 def test_evaluate_prints_a_table_and_json(fitted: Path) -> None:
     text = good("evaluate", fitted / "m.bagwise", fitted / "cells.csv")
     assert "16 bags, 8 of class 'cancer'" in text

@@ -168,7 +168,10 @@ def predict(
 
         path = output or default_name(table, ".predictions.csv")
         with progress("predicting", json or path == "-"):
-            data, fitted = load_both(model, table, columns(bag, coords=coords), slides, delimiter)
+            asked = columns(bag, coords=coords)
+            # Labels are not needed, so nothing can be wrong with them.
+            skip = ("label", "instance_label")
+            data, fitted = load_both(model, table, asked, slides, delimiter, skip)
             from bagwise.workflow import predict_all
 
             found = predict_all(fitted, data.bags)
@@ -207,10 +210,12 @@ def evaluate(
         asked = columns(bag, label, instance_label)
         with progress("evaluating", json):
             data, fitted = load_both(model, table, asked, slides, delimiter)
-            from bagwise.workflow import evaluate_table
+            from bagwise.workflow import evaluate_table, seen_in_fit
 
             scores = evaluate_table(fitted, data)
         tell(data, json)
+        if not json and (seen := seen_in_fit(fitted, data.bags, data.name)):
+            say(f"note: {seen}")
         if json:
             print_json(scores)
         else:
@@ -324,14 +329,20 @@ def columns(
 
 
 def load_both(
-    model: str, table: str, asked: "Columns", slides: str | None, delimiter: str | None
+    model: str,
+    table: str,
+    asked: "Columns",
+    slides: str | None,
+    delimiter: str | None,
+    skip: tuple[str, ...] = (),
 ) -> "tuple[Table, Any]":
     """The table and the model, the model first: it knows the columns."""
     from bagwise.estimators import load
     from bagwise.workflow import read_for_model
 
     fitted = load(model)
-    return read_for_model(fitted, table, asked, slides=slides, delimiter=delimiter), fitted
+    data = read_for_model(fitted, table, asked, slides=slides, delimiter=delimiter, skip=skip)
+    return data, fitted
 
 
 def default_name(table: str, ending: str) -> str:

@@ -329,6 +329,20 @@ def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
     return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)))
 
 
+def seen_in_fit(model: Any, bags: Bags, data_name: str) -> str | None:
+    """A note where bags come from the table that the model was fitted on, and were not held out."""
+    known = getattr(model, "metadata_", {})
+    held_out = set(map(str, known.get("held_out", ())))
+    same = known.get("data", {}).get("name") == data_name
+    seen = sum(str(i) not in held_out for i in bags.ids.tolist())
+    if not same or not seen:
+        return None
+    return (
+        f"The model was fitted on {data_name} too, and has seen {seen} of these {len(bags)} bags: "
+        "their scores are better than those of new bags. Give another table, or fit with --valid."
+    )
+
+
 def scored(model: Any, bags: Bags) -> dict[str, Any]:
     """Scores of bags, their intervals, and scores of instances where their labels are known."""
     assert bags.y is not None

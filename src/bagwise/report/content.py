@@ -21,6 +21,7 @@ from bagwise.workflow import (
     in_model_labels,
     intervals,
     predict_all,
+    seen_in_fit,
 )
 
 Array = NDArray[Any]
@@ -250,12 +251,5 @@ def notes(model: Any, bags: Bags, data_name: str) -> list[str]:
         "± is the standard deviation of a probability under the model's posterior: how far it "
         "could still move if the model knew more. It is not an error rate.",
     ]
-    held_out = set(map(str, getattr(model, "metadata_", {}).get("held_out", ())))
-    ids = set(map(str, bags.ids.tolist()))
-    trained_on = getattr(model, "metadata_", {}).get("data", {}).get("name")
-    if bags.y is not None and trained_on == data_name and not ids <= held_out:
-        lines.append(
-            f"The model was fitted on {data_name} too: scores of bags it has seen are better than "
-            "those of new bags. Fit with --valid, or give another table."
-        )
-    return lines
+    seen = None if bags.y is None else seen_in_fit(model, bags, data_name)
+    return lines if seen is None else [*lines, seen]
