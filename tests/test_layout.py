@@ -51,6 +51,7 @@ ORDER = [
     "report",
     "demo",
     "cli_errors",
+    "cli_options",
     "cli_output",
     "cli_tables",
     "cli_demo",

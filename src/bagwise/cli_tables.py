@@ -3,42 +3,43 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from bagwise.cli_errors import progress, say, user_errors
+from bagwise.cli_options import (
+    Bag,
+    Coords,
+    Debug,
+    Delimiter,
+    Depth,
+    Features,
+    Force,
+    Group,
+    ImageShape,
+    InstanceLabel,
+    Instances,
+    Json,
+    Label,
+    ModelArg,
+    ModelFile,
+    ModelName,
+    PageFile,
+    Positive,
+    PredictionFile,
+    Seed,
+    Settings,
+    Slides,
+    TableArg,
+    TileSize,
+    Title,
+    Valid,
+)
 
 if TYPE_CHECKING:
     from bagwise.io.columns import Columns
     from bagwise.io.tables import Table
-
-TableArg = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE",
-        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, or a "
-        "folder of HDF5 features.",
-    ),
-]
-ModelArg = Annotated[str, typer.Argument(metavar="MODEL", help="File that `fit` wrote.")]
-Bag = Annotated[str | None, typer.Option(help="Column with the bag of each row.")]
-Label = Annotated[str | None, typer.Option(help="Column with the label of the bag.")]
-InstanceLabel = Annotated[
-    str | None, typer.Option(help="Column with known instance labels: 1, 0, empty if unknown.")
-]
-Group = Annotated[str | None, typer.Option(help="Column with what must stay together in a split.")]
-Coords = Annotated[
-    tuple[str, str] | None, typer.Option(metavar="X Y", help="Columns with coordinates.")
-]
-Depth = Annotated[str | None, typer.Option("--z", help="Column with the third coordinate.")]
-Slides = Annotated[
-    str | None, typer.Option(help="With a folder: its CSV with slide_id, label, case_id.")
-]
-Delimiter = Annotated[str | None, typer.Option(help="Of a text table, if its ending lies.")]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -55,28 +56,15 @@ def fit(
     coords: Coords = None,
     z: Depth = None,
     group: Group = None,
-    features: Annotated[
-        list[str] | None, typer.Option(help="Feature columns, e.g. 'f_*'; may be repeated.")
-    ] = None,
-    positive: Annotated[
-        str | None, typer.Option(help="The label that is positive; needed if labels are text.")
-    ] = None,
-    model: Annotated[
-        str, typer.Option(help="probit, vgpmil, pg, gamma, large-margin, ising, or a class name.")
-    ] = "probit",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Argument of the model, e.g. n_inducing=100; may be repeated."),
-    ] = None,
-    valid: Annotated[
-        float | None, typer.Option(help="Share of bags to hold out and score.", min=0, max=1)
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Model file; TABLE.bagwise by default.")
-    ] = None,
+    features: Features = None,
+    positive: Positive = None,
+    model: ModelName = "probit",
+    settings: Settings = None,
+    valid: Valid = None,
+    output: ModelFile = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
-    seed: Annotated[int, typer.Option(help="Seed of split and model.", min=0)] = 0,
+    seed: Seed = 0,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -126,22 +114,10 @@ def predict(
     model: ModelArg,
     table: TableArg,
     bag: Bag = None,
-    instances: Annotated[
-        bool, typer.Option("--instances", help="One row per instance instead of per bag.")
-    ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help=".csv, .tsv (.gz), .parquet, .feather, .geojson, or - for standard output; "
-            "TABLE.predictions.csv by default.",
-        ),
-    ] = None,
+    instances: Instances = False,
+    output: PredictionFile = None,
     coords: Coords = None,
-    tile_size: Annotated[
-        float | None, typer.Option(help="Edge of a tile in pixels, for .geojson.")
-    ] = None,
+    tile_size: TileSize = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
     force: Force = False,
@@ -229,14 +205,9 @@ def report(
     label: Label = None,
     instance_label: InstanceLabel = None,
     coords: Coords = None,
-    image: Annotated[
-        tuple[int, int] | None,
-        typer.Option(metavar="H W", help="Features are the pixels of images of this size."),
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Page; TABLE.report.html by default.")
-    ] = None,
+    image: ImageShape = None,
+    title: Title = None,
+    output: PageFile = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
     force: Force = False,
