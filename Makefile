@@ -7,11 +7,13 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-browser docs lint format bench clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
 	@echo "make test    lint, check types, run tests, doctests and the README"
+	@echo "make test-browser  install Chromium where that is possible, run the tests of pages"
+	@echo "make docs    build the documentation site in docs/_build/html"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make bench   run the benchmarks"
@@ -21,18 +23,35 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
-	$(PIP_INSTALL) -e ".[cli,plot]"
+	$(PIP_INSTALL) -e ".[cli,plot,report]"
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) -e ".[dev]"
 	@touch $@
 
+$(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
+	$(PIP_INSTALL) -e ".[docs]"
+	@touch $@
+
 demo: $(VENV)/.stamp-demo
 	$(BIN)/bagwise demo
 
 test: lint
+	@command -v chromium chromium-browser google-chrome chrome >/dev/null 2>&1 \
+		|| echo "no Chromium found: the tests of pages are skipped; make test-browser runs them"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+# Debian's package where apt-get may install it, else whatever Chromium there is.
+test-browser: $(VENV)/.stamp-dev
+	@command -v chromium >/dev/null 2>&1 \
+		|| { apt-get update -qq && apt-get install -y -qq chromium; } \
+		|| echo "Chromium could not be installed; set BAGWISE_CHROMIUM to one"
+	$(ONE_THREAD) $(BIN)/python -m pytest -ra tests/browser
+
+docs: $(VENV)/.stamp-docs
+	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
@@ -47,5 +66,5 @@ bench: $(VENV)/.stamp-dev
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf docs/_build docs/auto_examples docs/generated $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

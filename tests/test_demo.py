@@ -47,8 +47,8 @@ def test_files_are_written(outcome: demo.Outcome) -> None:
     assert figure.read_bytes().startswith(b"\x89PNG")
     assert figure.stat().st_size > 20_000
     page = report.read_text(encoding="utf-8")
-    assert "data:image/png;base64," in page
     assert "ProbitVGPMIL" in page
+    assert '"thumbnails"' in page
     assert 'src="http' not in page
 
 
@@ -56,6 +56,7 @@ def test_every_step_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     row = demo.Row("digits", "M", 1.0, 1.0, 1.0, 0.0, 0.0, 0.0)
     monkeypatch.setattr(demo, "fit_and_score", lambda *args: (row, None))
     monkeypatch.setattr(demo, "draw_digits", lambda model, trial, path: path.write_bytes(b""))
+    monkeypatch.setattr(demo, "write_digit_report", lambda *args: None)
     said: list[str] = []
     demo.run_demo(tmp_path, digit_bags=20, announce=said.append)
     assert len(said) == 5
@@ -82,12 +83,14 @@ def test_example_bags_mix_labels() -> None:
     np.testing.assert_array_equal(demo.example_bags(bags, 5), [0, 1, 2, 4, 6])
 
 
-def test_without_matplotlib_nothing_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("missing", "extra"), [("matplotlib.figure", "plot"), ("jinja2", "report")]
+)
+def test_without_its_packages_nothing_is_trained(
+    missing: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.setattr(demo, "fit_and_score", lambda *args: pytest.fail("trained"))
-    with pytest.raises(ImportError, match=r"bagwise\[plot\]"):
+    with pytest.raises(ImportError, match=rf"bagwise\[{extra}\]"):
         demo.run_demo(tmp_path / "out")
     assert not (tmp_path / "out").exists()

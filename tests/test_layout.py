@@ -50,15 +50,21 @@ ORDER = [
     "multiclass",
     "datasets",
     "metrics",
+    "workflow",
     "plots",
-    "demo",
     "report",
+    "demo",
+    "cli_errors",
+    "cli_options",
+    "cli_output",
+    "cli_tables",
+    "cli_demo",
     "cli",
     "deep",
     "detection",
 ]
 
-OPTIONAL = ["torch", "dask", "pandas", "matplotlib", "typer"]
+OPTIONAL = ["torch", "dask", "pandas", "matplotlib", "typer", "jinja2", "h5py"]
 
 
 def unit_of(module: str) -> str:

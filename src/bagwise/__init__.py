@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bagwise import datasets, densities, kernels, metrics
+    from bagwise import datasets, densities, kernels, metrics, plots, report
     from bagwise.bags import Bags
     from bagwise.estimators import (
         PGVGPMIL,
@@ -50,6 +50,8 @@ __all__ = [
     "kernels",
     "load",
     "metrics",
+    "plots",
+    "report",
 ]
 
 # Names are imported when first used, so that the command line answers at once.
@@ -71,7 +73,7 @@ _HOME = {
     "VGPMIL": "bagwise.estimators",
     "load": "bagwise.estimators",
 }
-_MODULES = ("datasets", "densities", "kernels", "metrics")
+_MODULES = ("datasets", "densities", "kernels", "metrics", "plots", "report")
 
 
 def __getattr__(name: str) -> Any:

@@ -125,6 +125,7 @@ class GaussianProcessMIL(BagClassifierMIL):
         )
         self._store(self._run(problem, Xs), problem, shift, scale)
         self.classes_ = classes
+        self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
         record_features(self, bags)
         return self
 

@@ -99,8 +99,13 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             raise ValueError("score needs labels: pass y, or Bags with y")
         return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one file that `bagwise.load` reads without running code."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the fitted model to one file that `bagwise.load` reads without running code.
+
+        With `overwrite=False` an existing file is kept and FileExistsError raised. If the model
+        has a dictionary `metadata_` of plain values, it is kept in the file; the command line
+        notes there which columns and classes the model was fitted on.
+        """
         check_is_fitted(self)
         fitted = {name: getattr(self, name) for name in self._fitted_names()}
         names = getattr(self, "feature_names_in_", None)
@@ -109,8 +114,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             "fitted": fitted,
             "feature_names": None if names is None else [str(n) for n in names],
         }
+        if getattr(self, "metadata_", None):
+            state["metadata"] = self.metadata_
         register_kernels()
-        write_state(path, state, kind=type(self).__name__)
+        write_state(path, state, kind=type(self).__name__, overwrite=overwrite)
 
     def _fitted_names(self) -> tuple[str, ...]:
         """Attributes that make a fitted model."""

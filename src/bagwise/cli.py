@@ -1,16 +1,13 @@
-"""The `bagwise` command: parses arguments and prints; the work is done elsewhere.
+"""The `bagwise` command: the application, its options for all commands, and its errors.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 if TYPE_CHECKING:
     import typer
-
-    from bagwise.demo import Outcome
 
 CLI_PACKAGES = {"typer", "rich", "click"}
 
@@ -36,10 +33,14 @@ def build_app() -> "typer.Typer":
     import rich  # noqa: F401  a missing rich is reported as early as a missing typer
     import typer
 
+    from bagwise import cli_demo, cli_tables
+
     app = typer.Typer(
         help="Bayesian multiple instance learning: probabilities for bags and their instances.",
         no_args_is_help=True,
         add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
     )
 
     def show_version(wanted: bool) -> None:
@@ -60,57 +61,6 @@ def build_app() -> "typer.Typer":
     ) -> None:
         pass
 
-    @app.command()
-    def demo(
-        output: Annotated[
-            Path, typer.Option(help="Directory for the figure and the report.", file_okay=False)
-        ] = Path("bagwise-demo"),
-        seed: Annotated[int, typer.Option(help="Seed of data, splits and models.", min=0)] = 0,
-    ) -> None:
-        """Train two models on digit bags and MUSK1, print scores, draw some bags."""
-        run_demo_command(output, seed)
-
+    for add in (cli_tables.add_commands, cli_demo.add_commands):
+        add(app)
     return app
-
-
-def run_demo_command(output: Path, seed: int) -> None:
-    """Run the demo with a progress line, then print its table and where its files are."""
-    from rich.console import Console
-
-    console = Console()
-    with console.status("loading") as status:
-        from bagwise.demo import run_demo
-
-        try:
-            outcome = run_demo(output, seed, announce=lambda what: status.update(f"{what} ..."))
-        except ImportError as error:
-            status.stop()
-            print(error, file=sys.stderr)
-            sys.exit(2)
-    print_outcome(console, outcome)
-
-
-def print_outcome(console: "rich.console.Console", outcome: "Outcome") -> None:
-    """Print the table of scores, its notes and the files written."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from bagwise.demo import HEADINGS, NOTES
-
-    table = Table(box=box.SIMPLE_HEAD, title="Held-out bags", title_justify="left")
-    for i, heading in enumerate(HEADINGS):
-        broken = heading.replace(" ", "\n", 1)  # all columns fit 80 characters this way
-        table.add_column(broken, justify="left" if i < 2 else "right", no_wrap=True)
-    for row in outcome.rows:
-        table.add_row(*map(Text, row.cells()))
-    console.print(table)
-    for note in NOTES:
-        console.print(Text(note, style="dim"))
-    console.print()
-    for path in outcome.files:
-        console.print(Text(f"wrote {path}"), soft_wrap=True)
-
-
-if TYPE_CHECKING:
-    import rich.console

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,8 @@ from bagwise.base import GaussianProcessMIL
 from bagwise.datasets import load_musk1, make_digit_bags
 from bagwise.estimators import VGPMIL, ProbitVGPMIL
 from bagwise.plots import plot_image_bags, require_matplotlib
+from bagwise.report import write_report
+from bagwise.report.page import require_jinja2
 
 MODELS: tuple[type[GaussianProcessMIL], ...] = (VGPMIL, ProbitVGPMIL)
 IMAGE_SHAPE = (8, 8)
@@ -183,12 +183,13 @@ def run_demo(
 ) -> Outcome:
     """Fit all models to all data sets and write `digits.png` and `report.html` to `output`.
 
-    `announce` is told what is being done. The figure shows the last of the models.
+    `announce` is told what is being done. Figure and report show the last of the models.
     """
     require_matplotlib()  # before the work, not after it
+    require_jinja2()
     output.mkdir(parents=True, exist_ok=True)
     outcome = Outcome()
-    figure = output / "digits.png"
+    figure, report = output / "digits.png", output / "report.html"
     # The matrices are small, and where another program keeps a core busy a second BLAS thread
     # made these fits 2 to 20 times slower.
     with threadpool_limits(1, user_api="blas"):
@@ -200,52 +201,21 @@ def run_demo(
             if trial.data == "digits":
                 announce("drawing the digits")
                 draw_digits(model, trial, figure)
-    report = output / "report.html"
-    report.write_text(report_html(outcome.rows, figure.read_bytes()), encoding="utf-8")
+                write_digit_report(model, trial, report, seed)
     outcome.files += [figure, report]
     return outcome
 
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto;
-       padding: 0 1rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .8rem; text-align: right; border-bottom: 1px solid #ddd; }
-th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
-p.note { color: #555; font-size: .9rem; }
-img { max-width: 100%; }
-"""
-
-
-def report_html(rows: Sequence[Row], png: bytes) -> str:
-    """A web page that needs no other file: the table of scores and the figure.
-
-    >>> page = report_html([Row("a<b", "M", 1, 1, None, 0, 0, 0)], b"")
-    >>> "a&lt;b" in page, "a<b" in page
-    (True, False)
-    """
-    head = _html_row(HEADINGS, "th")
-    body = "\n".join(_html_row(row.cells(), "td") for row in rows)
-    notes = "\n".join(f'<p class="note">{html.escape(note)}</p>' for note in NOTES)
-    image = base64.b64encode(png).decode("ascii")
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>bagwise demo</title><style>{_STYLE}</style></head>
-<body>
-<h1>bagwise demo</h1>
-<table>
-<thead>{head}</thead>
-<tbody>
-{body}
-</tbody>
-</table>
-{notes}
-<h2>Bags that were not trained on</h2>
-<img alt="Bags of digits with the probability of each digit" src="data:image/png;base64,{image}">
-</body>
-</html>
-"""
-
-
-def _html_row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+def write_digit_report(model: GaussianProcessMIL, trial: Trial, path: Path, seed: int = 0) -> None:
+    """Write the report page of the held-out digit bags, with their images and true labels."""
+    digits = " or ".join(map(str, POSITIVE_DIGITS))
+    write_report(
+        path,
+        model,
+        trial.test.with_instance_labels(trial.truth),
+        title=f"Which of these bags hold a {digits}?",
+        data_name="held-out bags of handwritten digits",
+        image_shape=IMAGE_SHAPE,
+        command=f"bagwise demo --seed {seed}",
+        overwrite=True,
+    )

@@ -333,7 +333,8 @@ class IsingVGPMIL(GaussianProcessMIL):
     neighbors : "auto" (from `coords`: adjacent cells of a grid, else the 4 nearest), "chain"
         (consecutive rows, e.g. slices), ("radius", r), ("knn", k), or a sparse (N, N) graph,
         which then serves for these bags only.
-    moments : "ep" (expectation propagation), or "diagonal" as published.
+    moments : how the labels of a bag are averaged over,
+        "ep" (expectation propagation), or "diagonal" as published.
 
     The kernel and the mean are learned without the coupling. Predictions use the graph of the
     bags that are asked about. The bound with EP is an approximation of one.
@@ -456,6 +457,7 @@ def load(path: str | os.PathLike[str]) -> BagClassifierMIL:
             setattr(model, check_choice("fitted", name, model._fitted_names()), value)
         if state["feature_names"] is not None:
             model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+        model.metadata_ = dict(state.get("metadata") or {})
         model._check_parameters()
         if not isinstance(model.posterior_, model._posterior_type):
             raise TypeError("it has no posterior")

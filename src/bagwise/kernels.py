@@ -140,7 +140,7 @@ class _Stationary(Kernel):
 
 @dataclass(frozen=True)
 class RBF(_Stationary):
-    """Squared exponential: variance * exp(-|x - x'|^2 / (2 lengthscale^2)).
+    """Squared exponential: variance * exp(-d^2 / (2 lengthscale^2)), d the distance.
 
     A sequence of lengthscales, one per feature, makes it an ARD kernel.
 

@@ -15,17 +15,14 @@ import json
 import math
 import os
 import re
-import secrets
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib import metadata
-from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.io.atomic import atomic_file
 from bagwise.io.state_codec import (
     MAX_DEPTH,
     Decoder,
@@ -50,14 +47,18 @@ _MAX_CODE_POINT = 0x10FFFF
 _READ_BYTES = 2**20
 
 
-def write_state(path: str | os.PathLike[str], state: Any, *, kind: str) -> None:
+def write_state(
+    path: str | os.PathLike[str], state: Any, *, kind: str, overwrite: bool = True
+) -> None:
     """Write a nested state to `path`, completely or not at all.
 
     `state` is made of dicts with str keys, lists, tuples, str, int, float, bool, None, numpy
     arrays and scalars of any dtype but object, and registered dataclasses. `kind` names what the
-    state is of. Equal states give equal bytes. An existing file is replaced in one step.
+    state is of. Equal states give equal bytes. An existing file is replaced in one step, or with
+    `overwrite=False` kept, and FileExistsError raised.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name) / "m.bagwise"
     >>> write_state(path, {"mean": np.zeros(2), "sizes": (3, 4)}, kind="example")
@@ -76,7 +77,7 @@ def write_state(path: str | os.PathLike[str], state: Any, *, kind: str) -> None:
         "state": encoder.encode(state, "state", 0),
     }
     text = _to_json(header)
-    with _atomic(Path(os.path.realpath(path))) as file, zipfile.ZipFile(file, "w") as archive:
+    with atomic_file(path, overwrite=overwrite) as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr(_member(_HEADER), text)
         for i, array in enumerate(encoder.arrays):
             _write_array(archive, _array_name(i), array)
@@ -89,6 +90,7 @@ def read_state(path: str | os.PathLike[str]) -> tuple[str, Any]:
     `ModelFileError`; a path that cannot be opened raises the usual `OSError`.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "m.bagwise"
     ...     write_state(path, [1, float("inf"), None], kind="example")
@@ -147,37 +149,6 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
     large = array.nbytes > 2**30
     with archive.open(_member(name), "w", force_zip64=large) as out:
         np.lib.format.write_array(out, array, version=(1, 0), allow_pickle=False)
-
-
-@contextmanager
-def _atomic(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when the block succeeds, and vanishes if not."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no directory {path.parent}; make it before saving {path.name}")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    # Not tempfile: its files are readable by the owner alone, whatever the umask says.
-    file = open(temporary, "xb")  # noqa: SIM115
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    # Makes the rename last through a power cut; some systems cannot open directories.
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 # --- Reading -------------------------------------------------------------------------------------

@@ -7,6 +7,13 @@ the two. `bag_scores` and `instance_scores` compute everything for a fitted mode
 `froc_band` are for detection, where false positives are counted per volume.
 """
 
+from bagwise.metrics.bootstrap import (
+    Band,
+    bootstrap_interval,
+    bootstrap_scores,
+    precision_recall_band,
+    roc_band,
+)
 from bagwise.metrics.froc import (
     FROC,
     FROCBand,
@@ -15,6 +22,7 @@ from bagwise.metrics.froc import (
     froc_curve,
 )
 from bagwise.metrics.models import bag_scores, instance_scores
+from bagwise.metrics.reliability import reliability_curve
 from bagwise.metrics.scores import (
     accuracy,
     average_precision,
@@ -30,11 +38,14 @@ from bagwise.metrics.scores import (
 
 __all__ = [
     "FROC",
+    "Band",
     "FROCBand",
     "accuracy",
     "average_precision",
     "bag_scores",
     "bag_tpr_instance_fpr_auc",
+    "bootstrap_interval",
+    "bootstrap_scores",
     "brier",
     "confusion_matrix",
     "expected_calibration_error",
@@ -44,6 +55,9 @@ __all__ = [
     "instance_scores",
     "log_likelihood",
     "precision",
+    "precision_recall_band",
     "recall",
+    "reliability_curve",
     "roc_auc",
+    "roc_band",
 ]

@@ -1,6 +1,40 @@
-"""Figures of predictions; matplotlib is needed only when one is drawn."""
+"""Figures of predictions; matplotlib is needed only when one is drawn.
 
+Each display has `from_estimator` or `from_predictions`, which draw, and `plot(ax=None)`, which
+draws again; both return the display with `ax_` and `figure_`.
+"""
+
+from bagwise.plots.curves import (
+    FrocDisplay,
+    PrecisionRecallDisplay,
+    ReliabilityDisplay,
+    RocDisplay,
+)
+from bagwise.plots.heatmap import HeatmapDisplay
 from bagwise.plots.image_bags import plot_image_bags
+from bagwise.plots.instances import InstanceProbabilityDisplay
+from bagwise.plots.relevance import RelevanceDisplay
 from bagwise.plots.style import POSITIVE, require_matplotlib
+from bagwise.plots.training import (
+    AucTimeDisplay,
+    ElboDisplay,
+    VariabilityDisplay,
+    bag_variability,
+)
 
-__all__ = ["POSITIVE", "plot_image_bags", "require_matplotlib"]
+__all__ = [
+    "POSITIVE",
+    "AucTimeDisplay",
+    "ElboDisplay",
+    "FrocDisplay",
+    "HeatmapDisplay",
+    "InstanceProbabilityDisplay",
+    "PrecisionRecallDisplay",
+    "RelevanceDisplay",
+    "ReliabilityDisplay",
+    "RocDisplay",
+    "VariabilityDisplay",
+    "bag_variability",
+    "plot_image_bags",
+    "require_matplotlib",
+]

@@ -6,16 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags
-from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, TRACK, require_matplotlib
+from bagwise.plots.style import (
+    INK,
+    POSITIVE,
+    PROBABILITY,
+    QUIET,
+    TRACK,
+    Floats,
+    column,
+    require_matplotlib,
+    vector,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
 
 # All lengths below are in widths of one image.
 LABEL_WIDTH = 2.15
@@ -71,11 +79,11 @@ def plot_image_bags(
     shown = _Shown(
         bags,
         image_shape,
-        _column(p, bags.n_instances, "p"),
-        None if std is None else _vector(std, bags.n_instances, "std"),
-        np.zeros(bags.n_instances) if truth is None else _vector(truth, len(bags.X), "truth"),
-        None if bag_p is None else _column(bag_p, len(bags), "bag_p"),
-        None if bag_std is None else _vector(bag_std, len(bags), "bag_std"),
+        column(p, bags.n_instances, "p"),
+        None if std is None else vector(std, bags.n_instances, "std"),
+        np.zeros(bags.n_instances) if truth is None else vector(truth, len(bags.X), "truth"),
+        None if bag_p is None else column(bag_p, len(bags), "bag_p"),
+        None if bag_std is None else vector(bag_std, len(bags), "bag_std"),
         positive_label,
     )
     columns = min(images_per_row, int(bags.sizes.max()))
@@ -218,18 +226,3 @@ def _draw_bar(axes: Axes, x: float, y: float, width: float, share: float) -> Non
 
 def _with_spread(p: float, std: float | None) -> str:
     return f"{p:.2f}" if std is None else f"{p:.2f} ± {std:.2f}"
-
-
-def _column(p: ArrayLike, n: int, name: str) -> Floats:
-    """Probability of the positive class from (n,) or from the two columns of predict_proba."""
-    values = np.asarray(p, dtype=np.float64)
-    if values.shape == (n, 2):
-        values = values[:, 1]
-    return _vector(values, n, name)
-
-
-def _vector(values: ArrayLike, n: int, name: str) -> Floats:
-    vector = np.asarray(values, dtype=np.float64)
-    if vector.shape != (n,):
-        raise ValueError(f"{name} must have {n} entries, got shape {vector.shape}")
-    return vector

@@ -1,0 +1,24 @@
+"""
+Digits: which instances make a bag positive?
+============================================
+
+A bag of ten handwritten digits is positive if it holds a 2 or a 9. The model is told labels of
+bags only, and finds the digits.
+"""
+
+import bagwise as bw
+from bagwise.plots import InstanceProbabilityDisplay, plot_image_bags
+
+bags, truth = bw.datasets.make_digit_bags(80, random_state=0)
+train, test, truth = bags[:50], bags[50:], truth[500:]
+model = bw.ProbitVGPMIL(random_state=0).fit(train)
+
+p, std = model.predict_instance_proba(test[:4], return_std=True)
+plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a 9")
+
+# %%
+# The same bag as bars; orange bars are truly positive, lines span one standard deviation.
+
+positive = int(test.y.argmax())
+bag = test.with_instance_labels(truth)[positive]
+InstanceProbabilityDisplay.from_estimator(model, bag)

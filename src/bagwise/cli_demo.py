@@ -1,0 +1,65 @@
+"""`bagwise demo`: parses its arguments and prints what the demo found."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bagwise.cli_errors import user_errors
+
+if TYPE_CHECKING:
+    import rich.console
+
+    from bagwise.demo import Outcome
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(demo)
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option(help="Directory for the figure and the report.", file_okay=False)
+    ] = Path("bagwise-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of data, splits and models.", min=0)] = 0,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Train two models on digit bags and MUSK1, print scores, draw some bags.
+
+    [bold]Examples[/bold]
+
+    [cyan]bagwise demo[/cyan]
+
+    [cyan]bagwise demo --output first-look --seed 3[/cyan]
+    """
+    from rich.console import Console
+
+    console = Console()
+    with user_errors(debug), console.status("loading") as status:
+        from bagwise.demo import run_demo
+
+        outcome = run_demo(output, seed, announce=lambda what: status.update(f"{what} ..."))
+    print_outcome(console, outcome)
+
+
+def print_outcome(console: "rich.console.Console", outcome: "Outcome") -> None:
+    """Print the table of scores, its notes and the files written."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from bagwise.demo import HEADINGS, NOTES
+
+    table = Table(box=box.SIMPLE_HEAD, title="Held-out bags", title_justify="left")
+    for i, heading in enumerate(HEADINGS):
+        broken = heading.replace(" ", "\n", 1)  # all columns fit 80 characters this way
+        table.add_column(broken, justify="left" if i < 2 else "right", no_wrap=True)
+    for row in outcome.rows:
+        table.add_row(*map(Text, row.cells()))
+    console.print(table)
+    for note in NOTES:
+        console.print(Text(note, style="dim"))
+    console.print()
+    for path in outcome.files:
+        console.print(Text(f"wrote {path}"), soft_wrap=True)

@@ -1,0 +1,60 @@
+"""How commands fail and what they say on the way: one line on standard error, exit code 2."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+# What a user can cause and cure; anything else is a fault of bagwise and keeps its traceback.
+USER_ERRORS = (ValueError, OSError, ImportError)
+
+
+@contextmanager
+def user_errors(debug: bool) -> Iterator[None]:
+    """Turn errors that a user can cure into one line and exit code 2, unless `debug`."""
+    try:
+        with warnings.catch_warnings(record=not debug) as caught:
+            warnings.simplefilter("default")
+            yield
+        for warning in caught or ():
+            say(f"warning: {warning.message}")
+    except USER_ERRORS as error:
+        if debug:
+            raise
+        say(f"error: {describe(error)}")
+        raise SystemExit(2) from None
+
+
+def describe(error: BaseException) -> str:
+    """The message of an error on one line.
+
+    >>> describe(FileNotFoundError(2, "No such file or directory", "a.csv"))
+    'a.csv: No such file or directory'
+    """
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+def say(line: str) -> None:
+    """One line on standard error, so that standard output holds results alone."""
+    print(" ".join(line.split()), file=sys.stderr)
+
+
+@contextmanager
+def progress(what: str, quiet: bool) -> Iterator[Status | None]:
+    """A line on the terminal that says what is being done; nothing where there is no terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    with console.status(f"{what} ...") as status:
+        yield status

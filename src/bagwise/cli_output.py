@@ -1,0 +1,182 @@
+"""What commands print and write: scores, model cards, predictions."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bagwise.io.atomic import refuse_existing
+from bagwise.io.geojson import write_geojson
+from bagwise.io.write_tables import check_writable, write_table
+from bagwise.workflow import Predictions, bag_frame, class_names, instance_frame
+
+if TYPE_CHECKING:
+    from bagwise.io.tables import Table
+
+SCORES = {
+    "roc_auc": "ROC AUC",
+    "average_precision": "average precision",
+    "accuracy": "accuracy",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "log_likelihood": "log-likelihood",
+    "brier": "Brier score",
+    "expected_calibration_error": "calibration error",
+}
+
+
+def write_predictions(
+    model: Any,
+    table: Table,
+    found: Predictions,
+    path: str,
+    *,
+    instances: bool,
+    tile_size: float | None,
+    force: bool,
+) -> dict[str, Any]:
+    """Write predictions in the format that `path` names; returns what was written."""
+    if path != "-" and not force:
+        refuse_existing(path)
+    positive = class_names(model)[1]
+    if path.lower().endswith((".geojson", ".json")):
+        rows = _write_tiles(table, found, path, tile_size, force)
+    else:
+        check_writable(path)
+        frame = (instance_frame if instances else bag_frame)(model, table, found)
+        write_table(frame, path, overwrite=force)
+        rows = len(frame)
+    return {"output": path, "rows": rows, "bags": len(table.bags), "positive": positive}
+
+
+def _write_tiles(
+    table: Table, found: Predictions, path: str, tile_size: float | None, force: bool
+) -> int:
+    bags = table.bags
+    if bags.coords is None or bags.coords.shape[1] != 2:
+        raise ValueError("GeoJSON needs two coordinates per instance; name them with --coords X Y")
+    if len(bags) > 1:
+        raise ValueError(
+            f"GeoJSON is of one image, but the table has {len(bags)} bags; give the rows of one"
+        )
+    if tile_size is None:
+        raise ValueError("GeoJSON tiles need a size in pixels; pass e.g. --tile-size 256")
+    back = np.argsort(bags.row_index, kind="stable")
+    names = None if bags.instance_ids is None else bags.instance_ids[back]
+    write_geojson(
+        path,
+        bags.coords[back],
+        found.p[back, 1],
+        found.std[back],
+        tile_size,
+        names=names,
+        overwrite=force,
+    )
+    return bags.n_instances
+
+
+def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
+    """Print scores of bags with their intervals, and of instances where they are known."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    counts = scores["bags"]
+    positives = counts["true_positives"] + counts["false_negatives"]
+    grid = Grid(
+        box=box.SIMPLE_HEAD,
+        title=f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}",
+        title_justify="left",
+    )
+    for name in ("", "bags", "95 % interval"):
+        grid.add_column(name, justify="right" if name else "left", no_wrap=True)
+    if scores["instances"] is not None:
+        grid.add_column("instances", justify="right")
+    for key, name in SCORES.items():
+        low_high = scores["intervals"].get(key)
+        cells = [name, _number(counts[key]), "" if low_high is None else _interval(low_high)]
+        if scores["instances"] is not None:
+            cells.append(_number(scores["instances"][key]))
+        grid.add_row(*cells)
+    Console().print(grid)
+
+
+def _number(value: float) -> str:
+    return "—" if math.isnan(value) else f"{value:.3f}"
+
+
+def _interval(limits: tuple[float, float]) -> str:
+    return f"{limits[0]:.3f} to {limits[1]:.3f}"
+
+
+def show_model(found: dict[str, Any]) -> None:
+    """Print a model card."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid.grid(padding=(0, 2))
+    for name, value in _card(found):
+        grid.add_row(Text(name, style="bold"), Text(value))
+    Console().print(grid)
+
+
+def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
+    fitted = found["fitted"]
+    data = fitted.get("data")
+    names = found["features"]
+    lines = [
+        ("model", found["model"]),
+        ("positive class", repr(found["positive"])),
+        ("negative class", repr(found["classes"][0])),
+        ("features", str(found["n_features"]) + ("" if names is None else f": {_some(names)}")),
+        ("bag score", found["bag_score"]),
+        ("inference", found["inference"]),
+        ("kernel", found["kernel"]),
+        ("mean", found["mean"] and f"{found['mean']:.4g}"),
+        ("inducing points", found["n_inducing"]),
+        ("ELBO", found["elbo"] and f"{found['elbo']:.4f}"),
+        ("sweeps", f"{found['n_iter']}, {'' if found['converged'] else 'NOT '}converged"),
+        ("arguments", ", ".join(f"{k}={v}" for k, v in found["arguments"].items())),
+        ("columns", _plain(fitted.get("columns"))),
+        ("fitted on", _plain(data)),
+        ("held out", f"{len(fitted['held_out'])} bags" if fitted.get("held_out") else None),
+        ("command", fitted.get("command")),
+        ("bagwise", fitted.get("bagwise")),
+    ]
+    return [(name, str(value)) for name, value in lines if value not in (None, "")]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+
+
+def _plain(values: dict[str, Any] | None) -> str | None:
+    if not values:
+        return None
+    return ", ".join(f"{k}={v}" for k, v in values.items() if v not in (None, []))
+
+
+def to_json(value: Any) -> str:
+    """JSON of nested plain and numpy values; NaN and infinities become null.
+
+    >>> to_json({"a": np.float64("nan"), "b": (np.int64(1), 2.5)})
+    '{"a": null, "b": [1, 2.5]}'
+    """
+    return json.dumps(_jsonable(value), allow_nan=False)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_jsonable(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

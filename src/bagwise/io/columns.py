@@ -1,0 +1,215 @@
+"""What the columns of a table mean: named by the user, or guessed from their names and said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from bagwise.io.streams import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Names that are recognised, in lower case, the first found wins.
+KNOWN = {
+    "bag": ("bag_id", "bag", "slide_id", "slide", "image_id", "scan_id", "recording_id"),
+    "label": ("label", "bag_label", "target", "diagnosis", "y"),
+    "instance_id": ("instance_id", "tile_id", "patch_id"),
+    "instance_label": ("instance_label", "tile_label", "patch_label"),
+    "group": ("group", "patient_id", "patient", "case_id"),
+}
+COORDS = (
+    ("x", "y", "z"),
+    ("x", "y"),
+    ("coord_0", "coord_1", "coord_2"),
+    ("coord_0", "coord_1"),
+    ("coord_0",),
+)
+ROLES = tuple(KNOWN)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of a table is what; None where there is no such column.
+
+    >>> guessed, notes = guess(["slide", "diagnosis", "x", "y", "area"], Columns())
+    >>> guessed.bag, guessed.label, guessed.coords
+    ('slide', 'diagnosis', ('x', 'y'))
+    >>> notes[0]
+    "bag column: 'slide' (guessed from its name; set it with --bag)"
+    """
+
+    bag: str | None = None
+    label: str | None = None
+    instance_id: str | None = None
+    instance_label: str | None = None
+    group: str | None = None
+    coords: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  # names or patterns such as "f_*"
+
+    def named(self) -> list[str]:
+        """All columns that are not features."""
+        return [c for c in (getattr(self, r) for r in ROLES) if c is not None] + [*self.coords]
+
+    def as_text(self) -> tuple[str, ...]:
+        """Columns of ids and labels, which are read as they stand: 007 is not 7."""
+        roles = (self.bag, self.label, self.instance_id, self.group)
+        return tuple(c for c in roles if c is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The columns as plain values, without the features."""
+        plain: dict[str, Any] = {role: getattr(self, role) for role in ROLES}
+        return {**plain, "coords": list(self.coords)}
+
+
+def guess(
+    header: Sequence[str],
+    asked: Columns,
+    *,
+    taken: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    source: str = "the table",
+    remembered: Columns | None = None,
+) -> tuple[Columns, list[str]]:
+    """Fill in the columns that were not named, and say which were guessed.
+
+    `taken` are columns that are something else, e.g. features of a model; `skip` are roles that
+    are not looked for; `remembered` are those of an earlier table, taken where they are there.
+    """
+    _check_there(header, asked.named(), source)
+    _check_once(asked.named())
+    asked = _recall(header, asked, remembered or Columns(), {*taken}, skip)
+    used = {*asked.named(), *taken}
+    notes: list[str] = []
+    result = asked
+    if not asked.coords and "coords" not in skip:
+        coords = _find_coords(header, used)
+        used |= set(coords)
+        result = replace(result, coords=coords)
+        if coords:
+            notes.append(_note("coordinates", ", ".join(map(repr, coords)), "coords"))
+    for role in ROLES:
+        if getattr(asked, role) is None and role not in skip:
+            found = _find(header, KNOWN[role], used)
+            if found is not None:
+                used.add(found)
+                result = replace(result, **_one(role, found))
+                notes.append(_note(f"{role.replace('_', ' ')} column", repr(found), role))
+    notes.sort(key=lambda n: not n.startswith("bag column"))
+    if result.bag is None:
+        raise TableError(
+            f"{source} has no column that looks like bag ids; its columns are "
+            f"{show_names(header)}; name it with --bag COLUMN"
+        )
+    return result, notes
+
+
+def _recall(
+    header: Sequence[str], asked: Columns, old: Columns, taken: set[str], skip: Sequence[str]
+) -> Columns:
+    free = set(header) - taken - set(asked.named())
+    for role in ROLES:
+        column = getattr(old, role)
+        if getattr(asked, role) is None and column in free and role not in skip:
+            asked = replace(asked, **_one(role, column))
+            free.discard(column)
+    if not asked.coords and old.coords and set(old.coords) <= free and "coords" not in skip:
+        asked = replace(asked, coords=old.coords)
+    return asked
+
+
+def _one(role: str, column: str) -> dict[str, Any]:
+    return {role: column}
+
+
+def _note(what: str, names: str, role: str) -> str:
+    return f"{what}: {names} (guessed from its name; set it with --{role.replace('_', '-')})"
+
+
+def _find(header: Sequence[str], known: Sequence[str], used: set[str]) -> str | None:
+    free = {name.lower(): name for name in reversed(header) if name not in used}
+    return next((free[k] for k in known if k in free), None)
+
+
+def _find_coords(header: Sequence[str], used: set[str]) -> tuple[str, ...]:
+    free = {name.lower(): name for name in reversed(header) if name not in used}
+    for names in COORDS:
+        if all(n in free for n in names):
+            return tuple(free[n] for n in names)
+    return ()
+
+
+def _check_there(header: Sequence[str], names: Sequence[str], source: str) -> None:
+    for name in names:
+        if name not in header:
+            raise TableError(
+                f"{source} has no column {name!r}; its columns are {show_names(header)}"
+            )
+
+
+def _check_once(names: Sequence[str]) -> None:
+    if repeated := sorted({n for n in names if list(names).count(n) > 1}):
+        raise TableError(f"a column has one meaning, but {repeated[0]!r} was named twice")
+
+
+def pick_features(
+    frame: pd.DataFrame, columns: Columns, source: str = "the table"
+) -> tuple[list[str], list[str]]:
+    """Feature columns by pattern, or else all other numeric ones; and notes on those left out."""
+    others = [str(c) for c in frame.columns if c not in columns.named()]
+    if columns.features:
+        return _by_pattern(others, columns.features, source), []
+    usable = [c for c in others if c and not c.startswith("Unnamed:") and _is_numeric(frame[c])]
+    left = [c for c in others if c not in usable]
+    lists = [c for c in left if is_list_valued(frame[c])]
+    if not usable and len(lists) == 1:
+        usable, left = lists, [c for c in left if c not in lists]
+    if not usable:
+        raise TableError(
+            f"{source} has no numeric columns left for features among {show_names(others)}; name "
+            "them with --features 'pattern'"
+        )
+    notes = [f"features: {_count(usable)} (all other numeric columns; choose with --features)"]
+    if left:
+        notes.append(f"left out, not numeric: {show_names(left)}")
+    return usable, notes
+
+
+def _by_pattern(others: list[str], patterns: Sequence[str], source: str) -> list[str]:
+    chosen: list[str] = []
+    for pattern in patterns:
+        hits = [c for c in others if c == pattern or fnmatchcase(c, pattern)]
+        if not hits:
+            raise TableError(
+                f"no column of {source} matches the features {pattern!r}; the columns left are "
+                f"{show_names(others)}"
+            )
+        chosen += [c for c in hits if c not in chosen]
+    return chosen
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    # Booleans are features too; a column without any value has no type and is none.
+    return column.dtype.kind in "iufb" and not (column.dtype.kind == "f" and column.isna().all())
+
+
+def is_list_valued(column: pd.Series) -> bool:
+    """Whether the cells hold lists: arrays (Parquet, Feather) or text such as [0.1, 0.2]."""
+    if column.dtype.kind in "iufb" or not len(column):
+        return False
+    first = column.iloc[0]
+    return (isinstance(first, str) and first.lstrip().startswith("[")) or (
+        hasattr(first, "__len__") and not isinstance(first, str | bytes)
+    )
+
+
+def show_names(names: Sequence[str]) -> str:
+    """A list of names, shortened where it is long."""
+    shown = ", ".join(map(repr, names[:8]))
+    return shown if len(names) <= 8 else f"{shown}, ... ({len(names)} in all)"
+
+
+def _count(names: Sequence[str]) -> str:
+    return repr(names[0]) if len(names) == 1 else f"{len(names)} columns, {show_names(names[:3])}"

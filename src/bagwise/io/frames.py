@@ -1,0 +1,204 @@
+"""Tables as pandas frames: text through a checked stream, Parquet and Feather by Arrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.io.columns import Columns, guess
+from bagwise.io.streams import CheckedText, TableError, open_source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_NAMES_OF = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+_BLOCK_BYTES = 32 * 2**20  # of Arrow's reader: above the longest line that is accepted
+
+
+def require_io() -> None:
+    """Raise an ImportError that names the extra where pandas or pyarrow is missing."""
+    try:
+        import pandas
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f'tables need {error.name}, which is not installed; run: pip install "bagwise[io]"'
+        ) from error
+    del pandas
+
+
+def read_frame(
+    path: str,
+    name: str,
+    asked: Columns,
+    taken: Sequence[str],
+    delimiter: str | None,
+    skip: Sequence[str],
+    remembered: Columns | None = None,
+) -> tuple[pd.DataFrame, Columns, list[str]]:
+    """The whole table, what its columns are, and notes on what was guessed."""
+    ending = _ending(path)
+    if path != "-" and os.path.isdir(path):
+        raise TableError(f"{path} is a folder; for HDF5 features pass its slides CSV: --slides")
+    if ending in (".parquet", ".pq", ".feather", ".arrow"):
+        frame = _read_arrow(path, ending, name)
+        found, notes = guess(
+            [*frame.columns], asked, taken=taken, skip=skip, source=name, remembered=remembered
+        )
+        return frame, found, notes
+    if path != "-" and delimiter is None and ending not in DELIMITERS:
+        raise TableError(
+            f"{name} ends in {ending or 'nothing'!r}, which is none of .csv, .tsv, .parquet, "
+            ".feather (or .csv.gz, .tsv.gz); rename it, or pass --delimiter"
+        )
+    with open_source(path) as source:
+        stream: Any = io.BufferedReader(CheckedText(source, name), 2**20)
+        header, sep = _header(stream, name, delimiter or DELIMITERS.get(ending))
+        found, notes = guess(
+            header, asked, taken=taken, skip=skip, source=name, remembered=remembered
+        )
+        frame = _read_text(stream, header, sep, found.as_text(), name)
+    for column in found.as_text():
+        frame[column] = plain_values(frame[column].to_numpy(), floats=column == found.label)
+    return frame, found, notes
+
+
+def _ending(path: str) -> str:
+    stem = path.lower().removesuffix(".gz")
+    return Path(stem).suffix
+
+
+def _read_arrow(path: str, ending: str, name: str) -> pd.DataFrame:
+    import pyarrow as pa
+    from pyarrow import feather, parquet
+
+    try:
+        if ending in (".parquet", ".pq"):
+            table = parquet.read_table(path)
+        else:
+            table = feather.read_table(path)
+        _check_distinct(table.column_names, name)
+        return table.to_pandas()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(f"{name} cannot be read as {ending[1:]}: {one_line(error)}") from error
+
+
+def _header(stream: Any, name: str, sep: str | None) -> tuple[list[str], str]:
+    """Column names of the first record, and the delimiter."""
+    lines = (line.decode("utf-8") for line in iter(stream.readline, b""))
+    first = next(lines, "")
+    if not first.strip():
+        raise TableError(f"{name} is empty; a table starts with a line of column names")
+    if sep is None:  # standard input: what stands in the first line
+        sep = "\t" if "\t" in first else ","
+    if len(sep) != 1:
+        raise TableError(f"the delimiter must be one character; got {sep!r}")
+
+    def again() -> Iterator[str]:
+        yield first
+        yield from lines
+
+    try:
+        header = next(csv.reader(again(), delimiter=sep))
+    except csv.Error as error:
+        raise TableError(f"{name}, line 1: {error}; check its quotes") from error
+    _check_delimiter(header, sep, name)
+    _check_distinct(header, name)
+    return header, sep
+
+
+def _check_delimiter(header: list[str], sep: str, name: str) -> None:
+    if len(header) > 1:
+        return
+    other = next((d for d in _NAMES_OF if d != sep and d in header[0]), None)
+    if other is not None:
+        hint = f"it looks delimited by {_NAMES_OF[other]}: pass --delimiter {other!r}"
+    else:
+        hint = "bags and features need two columns or more"
+    split_at = _NAMES_OF.get(sep, repr(sep))
+    raise TableError(f"{name} has only one column when split at each {split_at}; {hint}")
+
+
+def _check_distinct(header: Sequence[str], name: str) -> None:
+    if len(set(header)) < len(header):
+        twice = next(c for c in header if list(header).count(c) > 1)
+        raise TableError(f"{name} has the column {twice!r} twice; column names must be distinct")
+
+
+def _read_text(
+    stream: Any, header: list[str], sep: str, as_text: Sequence[str], name: str
+) -> pd.DataFrame:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    bad: list[Any] = []
+
+    def stop(row: Any) -> str:
+        bad.append(row)
+        return "error"
+
+    try:
+        table = arrow_csv.read_csv(
+            stream,
+            # One thread: only then does Arrow know the number of a bad row.
+            arrow_csv.ReadOptions(column_names=header, block_size=_BLOCK_BYTES, use_threads=False),
+            arrow_csv.ParseOptions(
+                delimiter=sep, newlines_in_values=True, invalid_row_handler=stop
+            ),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(as_text, pa.string())),
+        )
+    except pa.ArrowInvalid as error:
+        if bad:
+            raise TableError(_ragged(bad[0], header, name)) from error
+        if "empty" in str(error).lower():
+            return _no_rows(header)
+        raise TableError(f"{name}: {one_line(error)}") from error
+    return table.to_pandas()
+
+
+def _ragged(row: Any, header: list[str], name: str) -> str:
+    return (
+        f"{name}, row {row.number} (line {row.number + 1}): {row.actual_columns} fields, but the "
+        f"header has {len(header)}; every row needs as many (quote text that has the delimiter)"
+    )
+
+
+def _no_rows(header: list[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(columns=header)
+
+
+def plain_values(text: NDArray[Any], *, floats: bool = False) -> NDArray[Any]:
+    """Integers where the text of all entries is one in its usual form, else the text.
+
+    With `floats`, numbers such as 1.0 become floats too. Ids like 007 stay text.
+
+    >>> plain_values(np.array(["7", "12"])), plain_values(np.array(["007", "12"]))
+    (array([ 7, 12]), array(['007', '12'], dtype='<U3'))
+    """
+    values = text.tolist()
+    try:
+        numbers = [int(v) for v in values]
+        if all(str(n) == v and abs(n) < 2**63 for n, v in zip(numbers, values, strict=True)):
+            return np.array(numbers, dtype=np.int64)
+        return np.array([float(v) for v in values]) if floats else text
+    except ValueError:
+        pass
+    try:
+        return np.array([float(v) for v in values]) if floats else text
+    except ValueError:
+        return text
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line."""
+    return " ".join(str(error).split())

@@ -1,0 +1,78 @@
+"""Predictions as GeoJSON for QuPath: one square per tile, written as a stream."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bagwise.io.atomic import atomic_file
+
+
+def write_geojson(
+    path: str | os.PathLike[str],
+    coords: ArrayLike,
+    p_mean: ArrayLike,
+    p_std: ArrayLike,
+    tile_size: float,
+    *,
+    names: ArrayLike | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write one square tile per instance with the measurements p_mean and p_std.
+
+    QuPath opens the file with File > Import objects, and colours tiles by either measurement
+    under Measure > Show measurement maps. Features are written one after the other, so memory
+    does not grow with their number.
+
+    Parameters
+    ----------
+    coords : (n, 2) the upper left corner of each tile, in pixels of the full-resolution image.
+    p_mean, p_std : (n,) probability of the positive class and its standard deviation.
+    tile_size : edge of a tile in the same pixels.
+    names : (n,) shown as the name of each tile.
+    """
+    corners = np.asarray(coords, dtype=np.float64)
+    mean, std = np.asarray(p_mean, dtype=np.float64), np.asarray(p_std, dtype=np.float64)
+    if corners.ndim != 2 or corners.shape[1] != 2:
+        raise ValueError(f"tiles need (n, 2) coordinates, got shape {corners.shape}")
+    if mean.shape != (len(corners),) or std.shape != mean.shape:
+        raise ValueError(
+            f"p_mean and p_std need one number per tile, {len(corners)}; got shapes {mean.shape} "
+            f"and {std.shape}"
+        )
+    if not 0 < tile_size < np.inf:
+        raise ValueError(f"tile_size must be a positive number of pixels, got {tile_size!r}")
+    labels = None if names is None else np.asarray(names)
+    with atomic_file(path, overwrite=overwrite) as file:
+        file.write(b'{"type":"FeatureCollection","features":[')
+        for i, feature in enumerate(_features(corners, mean, std, float(tile_size), labels)):
+            file.write((",\n" if i else "\n").encode())
+            file.write(json.dumps(feature, separators=(",", ":"), allow_nan=False).encode())
+        file.write(b"\n]}\n")
+
+
+def _features(
+    corners: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    std: NDArray[np.float64],
+    edge: float,
+    names: NDArray[Any] | None,
+) -> Iterator[dict[str, Any]]:
+    for i, (x, y) in enumerate(corners.tolist()):
+        ring = [[x, y], [x + edge, y], [x + edge, y + edge], [x, y + edge], [x, y]]
+        properties: dict[str, Any] = {
+            "objectType": "tile",
+            "measurements": {"p_mean": float(mean[i]), "p_std": float(std[i])},
+        }
+        if names is not None:
+            properties["name"] = str(names[i])
+        yield {
+            "type": "Feature",
+            "geometry": {"type": "Polygon", "coordinates": [ring]},
+            "properties": properties,
+        }

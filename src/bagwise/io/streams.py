@@ -1,0 +1,118 @@
+"""Bytes of a text table, checked while they are read: line length, encoding, binary content."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, cast
+
+# A line of 100 000 features takes about 2 MB. Anything far above is not a table, and reading it
+# to its end would fill the memory.
+MAX_LINE_BYTES = 16 * 2**20
+_BLOCK_BYTES = 2**20
+_BOM = b"\xef\xbb\xbf"
+
+
+class TableError(ValueError):
+    """A table cannot be read as bags; the message says where and what to do."""
+
+
+@contextmanager
+def open_source(path: str) -> Iterator[BinaryIO]:
+    """The bytes of a file, unzipped if it is gzip; `-` is standard input."""
+    if path == "-":
+        yield _unzipped(io.BufferedReader(cast(io.RawIOBase, sys.stdin.buffer)))
+        return
+    with open(path, "rb") as file:
+        yield _unzipped(file)
+
+
+def _unzipped(file: io.BufferedReader) -> BinaryIO:
+    if file.peek(2)[:2] == b"\x1f\x8b":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return file
+
+
+class CheckedText(io.RawIOBase):
+    """The bytes of a source, which fail with the line number where they are no text table.
+
+    >>> source = CheckedText(io.BytesIO(b"a,b\\n1,\\xff\\n"), "t.csv")
+    >>> source.read()
+    Traceback (most recent call last):
+    ...
+    bagwise.io.streams.TableError: t.csv, line 2: not UTF-8 text (byte 0xff); ...
+    """
+
+    def __init__(self, source: BinaryIO, name: str) -> None:
+        super().__init__()
+        self._source = source
+        self._name = name
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._line = 1
+        self._run = 0  # bytes since the last line end
+        self._started = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        size = min(len(buffer), _BLOCK_BYTES)
+        block = self._read(size)
+        if not self._started and block:
+            self._started = True
+            while len(block) < 3 and (more := self._read(size - len(block))):
+                block += more
+            if block.startswith(_BOM):
+                block = block[3:] or self._read(size)
+        self._check(block)
+        buffer[: len(block)] = block
+        return len(block)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return self._source.read(size) if size else b""
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise TableError(
+                f"{self._name}: the gzip data is damaged ({error}); copy the file again"
+            ) from error
+
+    def _check(self, block: bytes) -> None:
+        if (nul := block.find(b"\x00")) >= 0:
+            line = self._line + block.count(b"\n", 0, nul)
+            raise TableError(
+                f"{self._name}, line {line}: not a text table (it has NUL bytes); Parquet and "
+                "Feather files need their endings .parquet and .feather, text must be UTF-8"
+            )
+        self._check_utf8(block)
+        for i, piece in enumerate(_pieces(block)):
+            self._run = len(piece) + (self._run if i == 0 else 0)
+            if self._run > MAX_LINE_BYTES:
+                line = self._line + block[: block.find(piece)].count(b"\n")
+                raise TableError(
+                    f"{self._name}, line {line}: longer than {MAX_LINE_BYTES / 2**20:g} MiB, "
+                    "which is no table of one row per line; check line ends and quotes"
+                )
+        self._line += block.count(b"\n")
+
+    def _check_utf8(self, block: bytes) -> None:
+        try:
+            self._decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            line = self._line + error.object.count(b"\n", 0, error.start)
+            raise TableError(
+                f"{self._name}, line {line}: not UTF-8 text (byte 0x{error.object[error.start]:02x}"
+                "); save the table as UTF-8, e.g. with iconv -f LATIN1 -t UTF-8"
+            ) from error
+
+
+def _pieces(block: bytes) -> list[bytes]:
+    """Parts between line ends; of a block shorter than the limit only the first and last count."""
+    if len(block) > MAX_LINE_BYTES:
+        return block.split(b"\n")
+    first, last = block.find(b"\n"), block.rfind(b"\n")
+    return [block] if first < 0 else [block[:first], block[last + 1 :]]

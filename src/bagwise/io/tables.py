@@ -1,0 +1,233 @@
+"""Tables of instances, one row each, read into Bags: CSV, TSV, Parquet, Feather, also gzip."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise import bag_checks as check
+from bagwise.bags import Bags
+from bagwise.io.columns import Columns, is_list_valued, pick_features, show_names
+from bagwise.io.frames import one_line, read_frame, require_io
+from bagwise.io.streams import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Table:
+    """Bags with the rows of the table they came from."""
+
+    bags: Bags
+    rows: pd.DataFrame  # all columns that are not features, in the order of the file
+    columns: Columns
+    notes: tuple[str, ...]
+    name: str
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    columns: Columns | None = None,
+    *,
+    feature_names: Sequence[str] | None = None,
+    delimiter: str | None = None,
+    skip: Sequence[str] = (),
+    remembered: Columns | None = None,
+) -> Table:
+    """Read a table with one row per instance into Bags.
+
+    Parameters
+    ----------
+    path : .csv, .tsv, .parquet or .feather, text also gzipped (.csv.gz); "-" is standard input.
+    columns : what the columns are; those not named are guessed, and `notes` says so.
+    feature_names : the features of a fitted model, found by name and put in that order.
+    skip : roles ("label", ...) that are not looked for.
+    remembered : columns of an earlier table, taken where this one has them too.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "cells.csv"
+    ...     _ = file.write_text("slide,label,area\\ns2,0,3\\ns1,1,4\\ns2,0,5\\n")
+    ...     table = read_table(file)
+    >>> table.bags
+    Bags(2 bags: 1 positive, 1 negative; 3 instances x 1 feature, 1-2 per bag; float64; with feature_names)
+    >>> table.rows["slide"].tolist()
+    ['s2', 's1', 's2']
+    """  # noqa: E501
+    require_io()
+    name = "standard input" if str(path) == "-" else Path(path).name
+    asked = columns or Columns()
+    # A column named as a feature is not taken for anything else; a pattern may well match ids.
+    taken = (*_taken(feature_names), *asked.features)
+    frame, found, notes = read_frame(
+        os.fspath(path), name, asked, taken, delimiter, skip, remembered
+    )
+    if len(frame) == 0:
+        raise TableError(f"{name} has a header but no rows; one row per instance is needed")
+    if feature_names is None:
+        chosen, more = pick_features(frame, found, name)
+    else:
+        chosen, more = _by_name(frame, feature_names, name), []
+    X, names = _feature_matrix(frame, chosen, name)
+    if feature_names is not None:
+        names = _same_length(names, feature_names, name)
+    bags = _make_bags(frame, found, X, names, name)
+    rest = frame.drop(columns=chosen)
+    return Table(bags, rest, replace(found, features=tuple(chosen)), (*notes, *more), name)
+
+
+def _taken(feature_names: Sequence[str] | None) -> tuple[str, ...]:
+    """Columns that a model's features occupy: their names, or the one list-valued column."""
+    if feature_names is None:
+        return ()
+    stem = list_column(feature_names)
+    return tuple(feature_names) if stem is None else (*feature_names, stem)
+
+
+def list_column(names: Sequence[str]) -> str | None:
+    """The list-valued column that all names come from: 'f' for f[0], f[1]; else None.
+
+    >>> list_column(["f[0]", "f[1]"]), list_column(["a", "b"])
+    ('f', None)
+    """
+    stem = names[0].removesuffix("[0]") if len(names) else ""
+    fits = all(n == f"{stem}[{i}]" for i, n in enumerate(names))
+    return stem if stem and fits else None
+
+
+def _by_name(frame: pd.DataFrame, wanted: Sequence[str], name: str) -> list[str]:
+    missing = [f for f in wanted if f not in frame.columns]
+    stem = list_column(wanted)
+    if missing and stem in frame.columns:
+        return [str(stem)]
+    if missing:
+        raise TableError(
+            f"{name} lacks {len(missing)} of the {len(wanted)} features that the model was fitted "
+            f"on: {show_names(missing)}; give the same columns"
+        )
+    return list(wanted)
+
+
+def _same_length(names: list[str], wanted: Sequence[str], name: str) -> list[str]:
+    if len(names) != len(wanted):
+        raise TableError(
+            f"{name} has lists of {len(names)} features, the model was fitted on {len(wanted)}"
+        )
+    return list(wanted)
+
+
+def _feature_matrix(
+    frame: pd.DataFrame, chosen: list[str], name: str
+) -> tuple[NDArray[Any], list[str]]:
+    """(N, D) features and their D names, from wide columns or from one of lists."""
+    if len(chosen) == 1 and is_list_valued(frame[chosen[0]]):
+        X = _stack_lists(frame[chosen[0]], name)
+        return X, [f"{chosen[0]}[{j}]" for j in range(X.shape[1])]
+    for column in chosen:
+        if frame[column].dtype.kind not in "iufb":
+            raise TableError(_not_numeric(frame[column], name))
+    X = frame[chosen].to_numpy()
+    return (X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)), chosen
+
+
+def _not_numeric(column: pd.Series, name: str) -> str:
+    for row, value in enumerate(column):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return (
+                f"{name}, row {row + 1}: the feature {column.name!r} must be a number; got "
+                f"{value!r:.40}; correct it, or choose other columns with --features"
+            )
+    return f"{name}: the feature {column.name!r} must be numbers; got {column.dtype}"
+
+
+def _stack_lists(column: pd.Series, name: str) -> NDArray[Any]:
+    rows: list[NDArray[Any]] = []
+    for i, cell in enumerate(column):
+        try:
+            row = np.asarray(json.loads(cell) if isinstance(cell, str) else cell)
+        except ValueError as error:
+            raise TableError(f"{name}, row {i + 1}: {column.name!r} is not a list ({error})") from (
+                error
+            )
+        if row.ndim != 1 or row.dtype.kind not in "iufb":
+            raise TableError(f"{name}, row {i + 1}: {column.name!r} must be a list of numbers")
+        if rows and len(row) != len(rows[0]):
+            raise TableError(
+                f"{name}, row {i + 1}: {column.name!r} has {len(row)} numbers, the first row has "
+                f"{len(rows[0])}; all lists must be of one length"
+            )
+        rows.append(row if row.dtype in (np.float32, np.float64) else row.astype(np.float64))
+    return np.vstack(rows)
+
+
+def _make_bags(
+    frame: pd.DataFrame, columns: Columns, X: NDArray[Any], names: list[str], name: str
+) -> Bags:
+    try:
+        _check_text(frame, columns)
+        ids = check.frame_column(frame, columns.bag)
+        _check_instance_ids(frame, columns)
+        coords = [*columns.coords]
+        per_row = {
+            "instance_labels": columns.instance_label and frame[columns.instance_label].to_numpy(),
+            "instance_ids": columns.instance_id and check.frame_column(frame, columns.instance_id),
+            "coords": _coordinates(frame, coords) if coords else None,
+        }
+        return Bags.from_arrays(
+            X,
+            ids,
+            y=_per_bag(frame, columns.label, ids),
+            groups=_per_bag(frame, columns.group, ids),
+            feature_names=names,
+            **per_row,
+        )
+    except TableError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise TableError(f"{name}: {one_line(error)}") from error
+
+
+def _per_bag(frame: pd.DataFrame, column: str | None, ids: NDArray[Any]) -> NDArray[Any] | None:
+    return None if column is None else check.frame_per_bag(frame, column, ids)
+
+
+def _coordinates(frame: pd.DataFrame, coords: list[str]) -> NDArray[np.float64]:
+    for column in coords:
+        if frame[column].dtype.kind not in "iuf":
+            raise ValueError(f"coordinates must be numbers; column {column!r} is not")
+    return frame[coords].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _check_text(frame: pd.DataFrame, columns: Columns) -> None:
+    """Refuse empty cells among ids and labels: text that is empty is a missing value."""
+    for column in columns.as_text():
+        values = frame[column]
+        empty = values.isna().to_numpy() | (values == "").to_numpy()
+        if empty.any():
+            raise ValueError(
+                f"row {int(np.argmax(empty)) + 1} has no value in column {column!r}; every "
+                "instance needs one: fill it in, or drop these rows"
+            )
+
+
+def _check_instance_ids(frame: pd.DataFrame, columns: Columns) -> None:
+    if columns.instance_id is None:
+        return
+    again = frame.duplicated([columns.bag, columns.instance_id]).to_numpy()
+    if again.any():
+        row = int(np.argmax(again))
+        bag, instance = (frame[c].iloc[row] for c in (columns.bag, columns.instance_id))
+        raise ValueError(
+            f"row {row + 1} repeats the instance id {check.show(instance)} of bag "
+            f"{check.show(bag)}; ids must be distinct inside a bag: correct or drop one of the rows"
+        )

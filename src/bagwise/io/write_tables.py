@@ -1,0 +1,85 @@
+"""Tables written whole or not at all: CSV, TSV, Parquet, Feather, text also gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from bagwise.io.atomic import atomic_file
+from bagwise.io.frames import DELIMITERS, require_io
+from bagwise.io.streams import TableError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Spreadsheets run a cell that begins with one of these as a formula.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+WRITABLE = (*DELIMITERS, ".parquet", ".pq", ".feather")
+
+
+def check_writable(path: str) -> None:
+    """Raise where the ending of an output file says no format that is written."""
+    if path != "-" and _ending(path) not in WRITABLE:
+        raise TableError(
+            f"{path} ends in no format that is written; use .csv, .tsv (also .gz), .parquet or "
+            ".feather, or - for CSV on standard output"
+        )
+
+
+def write_table(
+    frame: pd.DataFrame, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> None:
+    """Write a table in the format that the ending of `path` names; "-" is CSV on standard output.
+
+    In CSV and TSV, text that a spreadsheet would run as a formula (it begins with =, +, -, @ or
+    a tab) gets an apostrophe in front; numbers, and all cells of the other formats, are written
+    as they are.
+
+    >>> import pandas as pd
+    >>> write_table(pd.DataFrame({"bag": ["=1+1", "s2"], "p_mean": [-0.5, 1.0]}), "-")
+    bag,p_mean
+    '=1+1,-0.5
+    s2,1.0
+    """
+    require_io()
+    name = os.fspath(path)
+    check_writable(name)
+    if name == "-":
+        sys.stdout.write(_text(frame, ",").decode("utf-8"))
+        return
+    with atomic_file(name, overwrite=overwrite) as file:
+        _write(frame, file, name)
+
+
+def _write(frame: pd.DataFrame, file: BinaryIO, name: str) -> None:
+    ending = _ending(name)
+    if ending in (".parquet", ".pq"):
+        frame.to_parquet(file, index=False)
+    elif ending == ".feather":
+        frame.to_feather(file)
+    elif name.lower().endswith(".gz"):
+        # No name and date inside: equal tables give equal files.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as zipped:
+            zipped.write(_text(frame, DELIMITERS[ending]))
+    else:
+        file.write(_text(frame, DELIMITERS[ending]))
+
+
+def _text(frame: pd.DataFrame, delimiter: str) -> bytes:
+    safe = frame.copy(deep=False)
+    safe.columns = [_safe_cell(str(c)) for c in frame.columns]
+    for position, column in enumerate(frame.columns):
+        if frame[column].dtype.kind not in "iufbM":
+            safe.isetitem(position, frame[column].map(_safe_cell).to_numpy())
+    return str(safe.to_csv(index=False, sep=delimiter, lineterminator="\n")).encode("utf-8")
+
+
+def _safe_cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
+
+
+def _ending(path: str) -> str:
+    return Path(path.lower().removesuffix(".gz")).suffix

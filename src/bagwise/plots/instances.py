@@ -1,0 +1,135 @@
+"""Probabilities of the instances of one bag, with their uncertainty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bagwise.plots.style import (
+    INK,
+    POSITIVE,
+    PROBABILITY,
+    axes_for,
+    column,
+    one_bag,
+    tidy,
+    vector,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LONGEST_BARS = 80  # more bars than this are thinner than their error bars
+
+
+class InstanceProbabilityDisplay:
+    """Instance probabilities of a bag with error bars [M24, Fig. 4; C24, Fig. 10].
+
+    Most probable first, or along an axis such as the slices of a scan (`position`). Bars of
+    instances that are truly positive are orange. Bags of more than 80 instances are drawn as a
+    line with a band.
+
+    >>> display = InstanceProbabilityDisplay([0.1, 0.9, 0.3], [0.05, 0.1, 0.1], truth=[0, 1, 0])
+    >>> display.plot().ax_.get_xlabel()
+    'instances, most probable first'
+    """
+
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(
+        self,
+        p: ArrayLike,
+        std: ArrayLike | None = None,
+        *,
+        truth: ArrayLike | None = None,
+        position: ArrayLike | None = None,
+        position_name: str = "slice",
+    ) -> None:
+        self.p = column(p)
+        n = len(self.p)
+        self.std = None if std is None else vector(std, n, "std")
+        self.truth = None if truth is None else vector(truth, n, "truth")
+        self.position = None if position is None else vector(position, n, "position")
+        self.position_name = position_name
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, bag: Any, *, along: int | None = None, ax: Axes | None = None, **more: Any
+    ) -> Self:
+        """Draw the predictions of a fitted model for one bag.
+
+        `along` is the column of `bag.coords` to draw along, e.g. 0 for the slices of a scan.
+        """
+        bag = one_bag(bag)
+        p, std = model.predict_instance_proba(bag, return_std=True)
+        more.setdefault("truth", bag.instance_labels)
+        if along is not None:
+            if bag.coords is None:
+                raise ValueError("along needs coordinates, but the bag has none; drop it")
+            more["position"] = bag.coords[:, along]
+        return cls(p, std, **more).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls, p: ArrayLike, std: ArrayLike | None = None, *, ax: Axes | None = None, **more: Any
+    ) -> Self:
+        """Draw given probabilities, (n,) or the two columns of `predict_instance_proba`."""
+        return cls(p, std, **more).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw into `ax`, or into a new figure."""
+        ax = axes_for(ax, 5.6, 2.8)
+        order = np.argsort(-self.p if self.position is None else self.position, kind="stable")
+        x = np.arange(len(order)) if self.position is None else self.position[order]
+        (self._bars if len(order) <= LONGEST_BARS else self._band)(ax, x, order)
+        sorted_name = "instances, most probable first"
+        ax.set(
+            ylim=(0, 1.02),
+            xlabel=sorted_name if self.position is None else self.position_name,
+            ylabel="probability",
+        )
+        if self.position is None:
+            ax.set_xticks([])
+        tidy(ax)
+        if self.truth is not None and np.any(self.truth == 1):
+            # Above the axes: inside, it would lie on the bars.
+            ax.legend(
+                frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.98)
+            )
+        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
+        return self
+
+    def _bars(self, ax: Axes, x: Any, order: Any) -> None:
+        gap = float(np.min(np.diff(np.unique(x)))) if len(np.unique(x)) > 1 else 1.0
+        positive = np.zeros(len(order), bool) if self.truth is None else self.truth[order] == 1
+        for chosen, colour, name in (
+            (~positive, PROBABILITY, None if self.truth is None else "not known to be positive"),
+            (positive, POSITIVE, "truly positive"),
+        ):
+            if np.any(chosen):
+                ax.bar(x[chosen], self.p[order][chosen], 0.75 * gap, color=colour, label=name)
+        if self.std is not None:
+            p, std = self.p[order], self.std[order]
+            low, high = np.maximum(p - std, 0), np.minimum(p + std, 1)
+            ax.vlines(x, low, high, color=INK, lw=1.1)
+
+    def _band(self, ax: Axes, x: Any, order: Any) -> None:
+        p = self.p[order]
+        if self.std is not None:
+            low, high = np.maximum(p - self.std[order], 0), np.minimum(p + self.std[order], 1)
+            ax.fill_between(x, low, high, color=PROBABILITY, alpha=0.22, lw=0)
+        ax.plot(x, p, color=PROBABILITY, lw=1.4)
+        if self.truth is not None:
+            positive = self.truth[order] == 1
+            ax.plot(
+                x[positive],
+                np.full(int(positive.sum()), 0.012),
+                "|",
+                color=POSITIVE,
+                ms=6,
+                label="truly positive",
+            )

@@ -1,0 +1,180 @@
+"""What happened in fits: bound over sweeps, scores over time, effect of the coupling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bagwise.plots.style import INK, PROBABILITY, QUIET, SERIES, Floats, axes_for, tidy, vector
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class ElboDisplay:
+    """The evidence lower bound over the sweeps of a fit.
+
+    >>> ElboDisplay([-90.0, -40.0, -35.0]).plot().ax_.get_ylabel()
+    'ELBO'
+    """
+
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(self, history: ArrayLike, *, converged: bool | None = None) -> None:
+        self.history = vector(history, None, "history")
+        self.converged = converged
+
+    @classmethod
+    def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
+        """Draw the history of a fitted model."""
+        return cls(model.elbo_history_, converged=bool(model.converged_)).plot(ax)
+
+    @classmethod
+    def from_predictions(cls, history: ArrayLike, *, ax: Axes | None = None) -> Self:
+        """Draw a given history, one value per sweep."""
+        return cls(history).plot(ax)
+
+    def plot(self, ax: Axes | None = None, *, colour: str = PROBABILITY) -> Self:
+        """Draw into `ax`, or into a new figure."""
+        ax = axes_for(ax, 4.8, 3.0)
+        sweeps = np.arange(1, len(self.history) + 1)
+        ax.plot(sweeps, self.history, color=colour, lw=1.8)
+        ax.plot(sweeps[-1], self.history[-1], "o", color=colour, ms=5)
+        state = {True: ", converged", False: ", not converged", None: ""}[self.converged]
+        ax.set(xlabel="sweep", ylabel="ELBO")
+        ax.set_title(f"{self.history[-1]:.2f}{state}", loc="right", fontsize=9, color=INK)
+        # The first sweeps often start far below, and would flatten all that follows.
+        low = float(np.quantile(self.history, 0.05))
+        room = 0.08 * max(float(self.history.max()) - low, 1e-9)
+        ax.set_ylim(low - room, float(self.history.max()) + room)
+        tidy(ax)
+        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
+        return self
+
+
+class VariabilityDisplay:
+    """How much instance probabilities vary inside bags, against the coupling [M24, Fig. 6].
+
+    `values[k]` holds, for the coupling `couplings[k]`, the standard deviation of the instance
+    probabilities inside each bag; drawn are median and quartiles over bags.
+
+    >>> display = VariabilityDisplay([0.0, 1.0], [[0.3, 0.2, 0.1], [0.1, 0.1, 0.05]]).plot()
+    >>> display.ax_.get_xlabel()
+    'coupling λ'
+    """
+
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(self, couplings: ArrayLike, values: Sequence[ArrayLike]) -> None:
+        self.couplings = vector(couplings, None, "couplings")
+        if len(values) != len(self.couplings):
+            raise ValueError(
+                f"values needs one entry per coupling, {len(self.couplings)}; got {len(values)}"
+            )
+        self.values = [vector(v, None, "values") for v in values]
+
+    @classmethod
+    def from_estimator(cls, models: Sequence[Any], bags: Any, *, ax: Axes | None = None) -> Self:
+        """Draw several fitted models that differ in their `coupling`."""
+        spread = [bag_variability(m.predict_instance_proba(bags)[:, 1], bags) for m in models]
+        return cls([getattr(m, "coupling_", m.coupling) for m in models], spread).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls, couplings: ArrayLike, values: Sequence[ArrayLike], *, ax: Axes | None = None
+    ) -> Self:
+        """Draw given values."""
+        return cls(couplings, values).plot(ax)
+
+    def plot(self, ax: Axes | None = None, *, colour: str = PROBABILITY) -> Self:
+        """Draw into `ax`, or into a new figure."""
+        ax = axes_for(ax, 4.4, 3.2)
+        quartiles = np.array([np.quantile(v, [0.25, 0.5, 0.75]) for v in self.values])
+        order = np.argsort(self.couplings, kind="stable")
+        x, (low, middle, high) = self.couplings[order], quartiles[order].T
+        ax.fill_between(x, low, high, color=colour, alpha=0.18, lw=0, label="quartiles over bags")
+        ax.plot(x, middle, "o-", color=colour, lw=1.8, ms=5, label="median")
+        ax.set(xlabel="coupling λ", ylabel="std of instance probabilities in a bag")
+        ax.set_ylim(bottom=0)
+        tidy(ax)
+        ax.legend(frameon=False, fontsize=9)
+        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
+        return self
+
+
+def bag_variability(p: ArrayLike, bags: Any) -> Floats:
+    """Standard deviation of the instance probabilities inside each bag [M24, Sec. 4.4].
+
+    >>> from bagwise import Bags
+    >>> bag_variability([0.1, 0.3, 0.5], Bags.from_list([[[1.0], [2.0]], [[3.0]]]))
+    array([0.1, 0. ])
+    """
+    values = vector(p, bags.n_instances, "p")
+    ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
+    return np.array([np.std(values[a:b]) for a, b in ranges])
+
+
+class AucTimeDisplay:
+    """Scores of models against the time of their fits: up and to the left is better.
+
+    `results` maps the name of a model to (seconds, AUCs), one entry per fold or seed.
+
+    >>> display = AucTimeDisplay({"VGPMIL": ([1.0, 1.2], [0.9, 0.92])}).plot()
+    >>> display.ax_.get_xscale()
+    'log'
+    """
+
+    figure_: Figure
+    ax_: Axes
+
+    def __init__(
+        self, results: Mapping[str, tuple[ArrayLike, ArrayLike]], *, score_name: str = "bag AUC"
+    ) -> None:
+        self.results = {
+            name: (vector(seconds, None, "seconds"), vector(auc, len(np.asarray(seconds)), "auc"))
+            for name, (seconds, auc) in results.items()
+        }
+        self.score_name = score_name
+
+    @classmethod
+    def from_predictions(
+        cls, results: Mapping[str, tuple[ArrayLike, ArrayLike]], *, ax: Axes | None = None
+    ) -> Self:
+        """Draw given results."""
+        return cls(results).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw into `ax`, or into a new figure."""
+        ax = axes_for(ax, 4.6, 3.4)
+        middle = np.exp(np.mean([np.log(s).mean() for s, _ in self.results.values()]))
+        for k, (name, (seconds, auc)) in enumerate(self.results.items()):
+            colour = SERIES[k % len(SERIES)]
+            centre = float(np.exp(np.mean(np.log(seconds)))), float(np.mean(auc))
+            ax.plot(seconds, auc, "o", color=colour, ms=4, alpha=0.4, mec="none")
+            ax.errorbar(
+                *centre, yerr=np.std(auc), fmt="o", color=colour, ms=8, mec="white", capsize=0
+            )
+            ax.annotate(
+                name,
+                centre,
+                # Towards the middle of the figure, where there is room.
+                xytext=(8, 4) if centre[0] <= middle else (-8, 4),
+                ha="left" if centre[0] <= middle else "right",
+                textcoords="offset points",
+                fontsize=9,
+                color=colour,
+                weight="bold",
+            )
+        ax.set_xscale("log")
+        ax.margins(x=0.25)
+        ax.set(xlabel="seconds of fitting", ylabel=self.score_name)
+        tidy(ax, grid="both")
+        ax.tick_params(which="minor", colors=QUIET, labelsize=8)
+        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
+        return self

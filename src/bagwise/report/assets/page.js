@@ -1,0 +1,173 @@
+"use strict";
+/* The page: theme, list of bags with sorting and filters, detail of the chosen bag. */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const PAGE = 200;
+const state = { key: "p", descending: true, shown: PAGE, chosen: null, sorted: true, stretched: false };
+const byId = (id) => document.getElementById(id);
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  if (state.chosen !== null) openBag(state.chosen, false);
+}
+
+function matches(b) {
+  const text = byId("find").value.trim().toLowerCase(), p = value(data.bags.p[b]);
+  const label = data.bags.label ? data.bags.label[b] : null;
+  const kept = { all: true, called: p > 0.5, "not-called": p <= 0.5, positive: label === 1,
+    negative: label === 0, wrong: label !== null && (p > 0.5) !== (label === 1),
+    undecided: p >= 0.2 && p <= 0.8 };
+  return kept[byId("which").value] && data.bags.id[b].toLowerCase().includes(text);
+}
+
+function compare(a, b) {
+  const column = data.bags[state.key];
+  const order = state.key === "id"
+    ? column[a].localeCompare(column[b], undefined, { numeric: true }) : column[a] - column[b];
+  return (state.descending ? -order : order) || a - b;
+}
+
+function listBags() {
+  const found = data.bags.id.map((_, b) => b).filter(matches).sort(compare);
+  const rows = byId("rows");
+  rows.replaceChildren(...found.slice(0, state.shown).map(bagRow));
+  byId("more").hidden = found.length <= state.shown;
+  byId("count").textContent = `${found.length.toLocaleString("en")} of ${data.bags.id.length.toLocaleString("en")} bags`;
+  for (const head of document.querySelectorAll("th[data-key]")) {
+    if (head.dataset.key === state.key) head.setAttribute("aria-sort", state.descending ? "descending" : "ascending");
+    else head.removeAttribute("aria-sort");
+  }
+  return found;
+}
+
+function bagRow(b) {
+  const row = element("tr", { "data-bag": b, "aria-selected": String(b === state.chosen) });
+  const p = value(data.bags.p[b]), std = value(data.bags.std[b]);
+  const name = element("td");
+  name.append(element("button", { type: "button", class: "open" }, data.bags.id[b]));
+  name.title = data.bags.id[b];
+  row.append(name);
+  if (data.bags.label) {
+    const cell = element("td", { class: "truth" }), yes = data.bags.label[b] === 1, wrong = (p > 0.5) !== yes;
+    const name = yes ? data.positive : data.negative;
+    cell.title = name;
+    cell.append(element("span", { class: yes ? "dot yes" : "dot" }), element("span", { class: "name" }, name));
+    if (wrong) cell.append(element("span", { class: "wrong", title: "called wrongly" }, " ✗"));
+    row.append(cell);
+  }
+  const bar = element("td"), inner = element("div", { class: "meter" });
+  inner.append(meter(p, std, data.bags.label && data.bags.label[b] === 1), element("span", {}, p.toFixed(2)));
+  bar.append(inner);
+  row.append(bar, element("td", { class: "number" }, std.toFixed(2)),
+    element("td", { class: "number size" }, data.bags.size[b].toLocaleString("en")));
+  row.addEventListener("click", () => openBag(b, true));
+  return row;
+}
+
+function openBag(b, focus) {
+  state.chosen = b;
+  for (const row of document.querySelectorAll("#rows tr")) row.setAttribute("aria-selected", String(Number(row.dataset.bag) === b));
+  const box = byId("detail"), inst = data.instances[b];
+  box.replaceChildren(detailHead(b), ...barsOf(b));
+  if (inst.coords && inst.coords.axes.length > 1) {
+    box.append(mapsHead(b), mapsOf(b));
+  }
+  if (inst.thumbnails) {
+    const count = inst.thumbnails.p.length, all = data.bags.size[b];
+    box.append(element("h4", {}, count < all ? `The ${count} most probable of ${all} images` : "Images, most probable first"), thumbnailsOf(b));
+  }
+  if (inst.row) {
+    box.append(element("p", { class: "note" },
+      `Shown are ${inst.p.length.toLocaleString("en")} of ${data.bags.size[b].toLocaleString("en")} instances: the most probable half, and others evenly spaced over the ranking.`));
+  }
+  if (focus) {
+    box.focus({ preventScroll: true });
+    if (box.getBoundingClientRect().top > window.innerHeight * 0.6 || box.getBoundingClientRect().top < 0) box.scrollIntoView({ block: "start" });
+  }
+}
+
+function detailHead(b) {
+  const head = element("div"), line = element("div", { class: "detail-head" });
+  line.append(element("h3", {}, data.bags.id[b]));
+  const close = element("button", { type: "button", id: "close" }, "Back to the list");
+  close.addEventListener("click", () => { byId("bags").scrollIntoView(); focusRow(b); });
+  line.append(close);
+  const verdict = element("p", { class: "verdict" });
+  const p = value(data.bags.p[b]), std = value(data.bags.std[b]);
+  verdict.append(`Probability of ${data.positive}: `, element("b", {}, `${p.toFixed(3)} ± ${std.toFixed(3)}`));
+  if (data.bags.label) {
+    const yes = data.bags.label[b] === 1;
+    verdict.append(", truly ", element("b", {}, yes ? data.positive : data.negative));
+    if ((p > 0.5) !== yes) verdict.append(element("span", { class: "wrong" }, " ✗ called wrongly"));
+  }
+  verdict.append(`, ${data.bags.size[b].toLocaleString("en")} instances`);
+  head.append(line, verdict);
+  return head;
+}
+
+function barsOf(b) {
+  const inst = data.instances[b];
+  const title = element("h4", {}, "Probability of each instance, with its uncertainty ");
+  const toggle = element("button", { type: "button", class: "toggle", id: "order" }, state.sorted ? "show in their order" : "show most probable first");
+  toggle.addEventListener("click", () => { state.sorted = !state.sorted; openBag(b, false); byId("order").focus(); });
+  title.append(toggle);
+  const box = element("div", { class: "bars" });
+  box.append(drawInstances(b, state.sorted));
+  const known = inst.truth && inst.truth.some((t) => t === 1);
+  const key = element("p", { class: "note" }, known
+    ? (inst.p.length > LONGEST_BARS ? "Orange ticks below the axis mark instances that are truly positive." : "Orange bars are truly positive; lines span ± one standard deviation.")
+    : "Lines and bands span ± one standard deviation.");
+  return [title, box, key];
+}
+
+function mapsHead(b) {
+  const title = element("h4", {}, "Where in the bag ");
+  const toggle = element("button", { type: "button", class: "toggle", id: "stretch" },
+    state.stretched ? "same colours for all bags" : "stretch colours to this bag");
+  toggle.addEventListener("click", () => { state.stretched = !state.stretched; openBag(b, false); byId("stretch").focus(); });
+  title.append(toggle);
+  return title;
+}
+
+function focusRow(b) {
+  const button = document.querySelector(`#rows tr[data-bag="${b}"] .open`);
+  if (button) button.focus();
+}
+
+function moveInList(event) {
+  if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+  const row = event.target.closest("tr");
+  const next = event.key === "ArrowDown" ? row.nextElementSibling : row.previousElementSibling;
+  if (next) { event.preventDefault(); next.querySelector(".open").focus(); }
+}
+
+function start() {
+  const dark = window.matchMedia && window.matchMedia("(prefers-color-scheme: dark)").matches;
+  setTheme(dark ? "dark" : "light");
+  byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  for (const head of document.querySelectorAll("th[data-key]")) {
+    head.querySelector("button").addEventListener("click", () => {
+      state.descending = state.key === head.dataset.key ? !state.descending : head.dataset.key !== "id";
+      state.key = head.dataset.key;
+      listBags();
+    });
+  }
+  byId("find").addEventListener("input", () => { state.shown = PAGE; listBags(); });
+  byId("which").addEventListener("change", () => { state.shown = PAGE; listBags(); });
+  byId("more").addEventListener("click", () => { state.shown += PAGE; listBags(); });
+  byId("rows").addEventListener("keydown", moveInList);
+  const unsure = data.bags.std.map((_, b) => b).sort((a, b) => data.bags.std[b] - data.bags.std[a]).slice(0, 8);
+  byId("uncertain").replaceChildren(...unsure.map((b) => {
+    const item = element("li"), button = element("button", { type: "button", title: data.bags.id[b] }, data.bags.id[b]);
+    button.append(element("span", {}, `${value(data.bags.p[b]).toFixed(2)} ± ${value(data.bags.std[b]).toFixed(2)}`));
+    button.addEventListener("click", () => { openBag(b, true); byId("detail").scrollIntoView({ block: "nearest" }); });
+    item.append(button);
+    return item;
+  }));
+  if (data.reliability) byId("reliability").append(drawReliability(data.reliability, data.positive));
+  if (data.roc) byId("roc").append(drawRoc(data.roc));
+  const found = listBags();
+  if (found.length) openBag(found[0], false);
+}
+
+start();

@@ -1,0 +1,255 @@
+"""What a report shows, as plain values that become JSON."""
+
+from __future__ import annotations
+
+import base64
+import math
+import platform
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise import metrics
+from bagwise.bags import Bags
+from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
+from bagwise.workflow import (
+    Predictions,
+    class_names,
+    describe_model,
+    in_model_labels,
+    intervals,
+    predict_all,
+    seen_in_fit,
+)
+
+Array = NDArray[Any]
+SCALE = 10_000  # probabilities are written as whole numbers of this
+GRID = 4095  # coordinates are written as whole numbers of the bag's extent
+HEADLINES = {
+    "roc_auc": ("ROC AUC", "Chance that a positive bag is ranked above a negative one."),
+    "accuracy": ("Accuracy", "Share of bags called rightly at probability 1/2."),
+    "average_precision": ("Average precision", "Area under the precision-recall curve."),
+    "log_likelihood": ("Log-likelihood", "Mean log probability of the true label; 0 is best."),
+    "brier": ("Brier score", "Mean squared error of the probability; 0 is best."),
+}
+
+
+def page_content(
+    model: Any,
+    bags: Bags,
+    *,
+    title: str,
+    data_name: str,
+    image_shape: tuple[int, int] | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Everything a page shows, with the predictions of `model` for `bags`."""
+    found = predict_all(model, bags)
+    truth = None if bags.y is None else in_model_labels(model, bags.y) == model.classes_[1]
+    classes = class_names(model)
+    return {
+        "title": title,
+        "negative": str(classes[0]),
+        "positive": str(classes[1]),
+        "scale": SCALE,
+        "headline": headline(truth, found),
+        "bags": bag_columns(bags, truth, found),
+        "instances": instance_columns(bags, found, image_shape),
+        "image": None if image_shape is None else list(image_shape),
+        "reliability": None if truth is None else reliability(truth, found.bag_p[:, 1]),
+        "roc": roc(truth, found.bag_p[:, 1]),
+        "card": card(model, bags, data_name, command),
+        "notes": notes(model, bags, data_name),
+    }
+
+
+def whole(values: Array) -> list[int]:
+    """Probabilities as whole numbers of 1 / SCALE, which take few characters."""
+    return np.rint(np.asarray(values, dtype=np.float64) * SCALE).astype(np.int64).tolist()
+
+
+def headline(truth: Array | None, found: Predictions) -> list[dict[str, Any]]:
+    """Figures at the top: scores with intervals where labels are known, else counts."""
+    called = int(np.sum(found.bag_p[:, 1] > 0.5))
+    unsure = int(np.sum((found.bag_p[:, 1] > 0.2) & (found.bag_p[:, 1] < 0.8)))
+    counts = [
+        {"name": "Bags", "text": f"{len(found.bag_p):,}", "help": f"{len(found.p):,} instances"},
+        {"name": "Called positive", "text": f"{called:,}", "help": "Probability above 1/2."},
+        {"name": "Undecided", "text": f"{unsure:,}", "help": "Probability from 0.2 to 0.8."},
+    ]
+    if truth is None or truth.all() or not truth.any():
+        return counts
+    limits = intervals(truth, found.bag_p)
+    return [*map(_figure_maker(truth, found, limits), HEADLINES), counts[0]]
+
+
+def _figure_maker(truth: Array, found: Predictions, limits: dict[str, Any]) -> Any:
+    def make(key: str) -> dict[str, Any]:
+        name, explained = HEADLINES[key]
+        value = getattr(metrics, key)(truth, found.bag_p)
+        low, high = limits[key]
+        return {
+            "name": name,
+            "text": _short(value),
+            "interval": f"{_short(low)} to {_short(high)}",
+            "help": explained,
+        }
+
+    return make
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else str(value)
+
+
+def bag_columns(bags: Bags, truth: Array | None, found: Predictions) -> dict[str, Any]:
+    """One entry per bag: id, label, probability, standard deviation, size."""
+    return {
+        "id": [str(i) for i in bags.ids.tolist()],
+        "label": None if truth is None else truth.astype(int).tolist(),
+        "p": whole(found.bag_p[:, 1]),
+        "std": whole(found.bag_std),
+        "size": bags.sizes.tolist(),
+    }
+
+
+def instance_columns(
+    bags: Bags, found: Predictions, image_shape: tuple[int, int] | None
+) -> list[dict[str, Any]]:
+    """One entry per bag with its instances, thinned where there are very many."""
+    p = found.p[:, 1]
+    thumbnails = _thumbnail_count(bags, image_shape)
+    result = []
+    for b, rows in enumerate(shown_rows(bags, p)):
+        entry: dict[str, Any] = {
+            "row": (rows - bags.offsets[b]).tolist() if len(rows) < bags.sizes[b] else None,
+            "p": whole(p[rows]),
+            "std": whole(found.std[rows]),
+        }
+        if bags.instance_ids is not None:
+            entry["id"] = [str(i) for i in bags.instance_ids[rows].tolist()]
+        if bags.instance_labels is not None:
+            known = bags.instance_labels[rows]
+            entry["truth"] = np.where(np.isnan(known), -1, known).astype(int).tolist()
+        if bags.coords is not None:
+            entry["coords"] = quantised(bags.coords[rows])
+        if thumbnails:
+            best = rows[np.argsort(-p[rows], kind="stable")[:thumbnails]]
+            entry["thumbnails"] = _thumbnails(bags.X, best, p, found.std)
+        result.append(entry)
+    return result
+
+
+def quantised(coords: Array) -> dict[str, Any]:
+    """Coordinates as whole numbers over the extent of the bag, one list per axis.
+
+    >>> quantised(np.array([[0.0, 5.0], [10.0, 5.0]]))
+    {'low': [0.0, 5.0], 'high': [10.0, 5.0], 'axes': [[0, 4095], [0, 0]], 'grid': 4095}
+    """
+    low, high = coords.min(axis=0), coords.max(axis=0)
+    extent = np.where(high > low, high - low, 1.0)
+    steps = np.rint((coords - low) / extent * GRID).astype(np.int64)
+    return {
+        "low": low.astype(float).tolist(),
+        "high": high.astype(float).tolist(),
+        "axes": steps.T.tolist(),
+        "grid": GRID,
+    }
+
+
+def _thumbnail_count(bags: Bags, image_shape: tuple[int, int] | None) -> int:
+    """Images per bag that fit the page."""
+    if image_shape is None:
+        return 0
+    if math.prod(image_shape) != bags.n_features:
+        raise ValueError(
+            f"images of {image_shape[0]} x {image_shape[1]} have {math.prod(image_shape)} pixels, "
+            f"but an instance has {bags.n_features} features; give the height and width"
+        )
+    per_bag = MAX_THUMBNAIL_BYTES // (len(bags) * bags.n_features)
+    return int(min(30, max(1, per_bag)))
+
+
+def _thumbnails(X: Array, rows: Array, p: Array, std: Array) -> dict[str, Any]:
+    low, high = float(X.min()), float(X.max())
+    grey = np.rint((X[rows] - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
+    return {
+        "pixels": base64.b64encode(grey.tobytes()).decode("ascii"),
+        "p": whole(p[rows]),
+        "std": whole(std[rows]),
+    }
+
+
+def reliability(truth: Array, p: Array, n_bins: int = 8) -> list[dict[str, float]]:
+    """Points of the reliability diagram, of at least five bags each where there are as many."""
+    curve = metrics.reliability_curve(truth, p, min(n_bins, max(1, len(p) // 5)), pos_label=True)
+    names = ("p", "share", "low", "high", "n")
+    return [
+        dict(zip(names, np.round(point, 4).tolist(), strict=True))
+        for point in zip(*curve, strict=True)
+    ]
+
+
+def roc(truth: Array | None, p: Array) -> dict[str, Any] | None:
+    """The ROC curve with its band, or None where there are not both classes."""
+    if truth is None or truth.all() or not truth.any():
+        return None
+    band = metrics.roc_band(truth, p)
+    curves = {name: np.round(getattr(band, name), 4).tolist() for name in ("x", "y", "low", "high")}
+    return {**curves, "auc": round(metrics.roc_auc(truth, p), 4)}
+
+
+def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[list[str]]:
+    """Name and value of everything needed to know and repeat the fit."""
+    about = describe_model(model)
+    fitted = about["fitted"]
+    trained = fitted.get("data", {})
+    lines: list[tuple[str, Any]] = [
+        ("Data shown", f"{data_name}: {len(bags):,} bags, {bags.n_instances:,} instances"),
+        ("Fitted on", trained and _training(trained)),
+        ("Held out", fitted.get("held_out") and f"{len(fitted['held_out'])} bags"),
+        ("Model", about["model"]),
+        ("Positive class", about["positive"]),
+        ("Features", about["n_features"]),
+        ("Bag probability", about["bag_score"]),
+        ("Inference", about["inference"]),
+        ("Kernel", about["kernel"]),
+        ("Prior mean", about["mean"] is not None and f"{about['mean']:.4g}"),
+        ("Inducing points", about["n_inducing"]),
+        ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
+        ("Sweeps", about["n_iter"] and f"{about['n_iter']}{_convergence(about)}"),
+        ("Arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
+        ("Versions", _versions()),
+        ("Command of the fit", fitted.get("command")),
+        ("Command of this page", command),
+    ]
+    return [[name, str(value)] for name, value in lines if value not in (None, "", False, {}, [])]
+
+
+def _convergence(about: dict[str, Any]) -> str:
+    return ", converged" if about["converged"] else ", NOT converged: raise max_iter"
+
+
+def _training(data: dict[str, Any]) -> str:
+    return (
+        f"{data.get('name')}: {data.get('bags')} bags ({data.get('positive_bags')} positive), "
+        f"{data.get('instances')} instances"
+    )
+
+
+def _versions() -> str:
+    names = ("bagwise", "numpy", "scipy", "scikit-learn")
+    found = ", ".join(f"{name} {metadata.version(name)}" for name in names)
+    return f"{found}, Python {platform.python_version()}"
+
+
+def notes(model: Any, bags: Bags, data_name: str) -> list[str]:
+    """What a reader must know to read the page rightly."""
+    lines = [
+        "± is the standard deviation of a probability under the model's posterior: how far it "
+        "could still move if the model knew more. It is not an error rate.",
+    ]
+    seen = None if bags.y is None else seen_in_fit(model, bags, data_name)
+    return lines if seen is None else [*lines, seen]

@@ -1,0 +1,98 @@
+"""The page: content as JSON, style and script inside one HTML file."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.resources import files
+from typing import Any
+
+from bagwise.bags import Bags, as_bags
+from bagwise.io.atomic import atomic_file
+from bagwise.report.content import page_content
+
+# JSON inside a script element must not end it, nor open a comment.
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def write_report(path: str | os.PathLike[str], model: Any, bags: Any, **options: Any) -> int:
+    """Write the page of `build_report` to a file; returns its size in bytes.
+
+    An existing file is kept, and FileExistsError raised, unless `overwrite=True`.
+    """
+    overwrite = bool(options.pop("overwrite", False))
+    page = build_report(model, bags, **options).encode("utf-8")
+    with atomic_file(path, overwrite=overwrite) as file:
+        file.write(page)
+    return len(page)
+
+
+def build_report(
+    model: Any,
+    bags: Any,
+    *,
+    title: str = "bagwise report",
+    data_name: str = "bags",
+    image_shape: tuple[int, int] | None = None,
+    command: str | None = None,
+) -> str:
+    """A page with a model's predictions for bags: scores, bags, instances, model card.
+
+    Parameters
+    ----------
+    model : a fitted model.
+    bags : Bags; labels give scores, coordinates heat maps, instance labels marks.
+    image_shape : height and width, if the features are the pixels of images.
+    command : what to repeat to get this page again.
+
+    Bags with very many instances are thinned, and the page says so.
+    """
+    require_jinja2()
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    checked: Bags = as_bags(bags)
+    content = page_content(
+        model,
+        checked,
+        title=title,
+        data_name=data_name,
+        image_shape=image_shape,
+        command=command,
+    )
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        _asset("page.html")
+    )
+    scripts = "\n".join(_asset(name) for name in ("charts.js", "bags.js", "page.js"))
+    return template.render(
+        content=content,
+        data=Markup(embedded_json(content)),
+        style=Markup(_asset("page.css")),
+        script=Markup(scripts),
+    )
+
+
+def embedded_json(value: Any) -> str:
+    """JSON that may stand inside a script element whatever its texts hold.
+
+    >>> embedded_json({"id": "</script><b>"})
+    '{"id":"\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e"}'
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # ASCII: U+2028 is escaped
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _asset(name: str) -> str:
+    return (files("bagwise.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def require_jinja2() -> None:
+    """Raise an ImportError that names the extra to install where jinja2 is missing."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            'reports need jinja2, which is not installed; run: pip install "bagwise[report]"'
+        ) from error

@@ -1,0 +1,394 @@
+"""From tables to fitted models and back: what the command line does, without its printing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise import metrics
+from bagwise.bag_checks import show
+from bagwise.bags import Bags
+from bagwise.estimators import MODELS
+from bagwise.io.columns import ROLES, Columns
+from bagwise.io.frames import require_io
+from bagwise.io.slides import read_slides
+from bagwise.io.streams import TableError
+from bagwise.io.tables import Table, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[Any]
+
+ALIASES = {
+    "probit": "ProbitVGPMIL",
+    "vgpmil": "VGPMIL",
+    "pg": "PGVGPMIL",
+    "gamma": "GammaVGPMIL",
+    "large-margin": "LargeMarginVGPMIL",
+    "ising": "IsingVGPMIL",
+}
+# Pairs of text labels that say by themselves which is positive, in lower case.
+_OBVIOUS = {
+    ("no", "yes"),
+    ("n", "y"),
+    ("false", "true"),
+    ("neg", "pos"),
+    ("negative", "positive"),
+}
+PREDICTED = ("p_mean", "p_std", "predicted")
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+def read_to_fit(
+    path: str, columns: Columns, *, slides: str | None = None, delimiter: str | None = None
+) -> Table:
+    """Bags to fit, from a table or from a folder of HDF5 features with its slides CSV."""
+    if slides is not None:
+        return _slides_table(path, slides, columns)
+    table = read_table(path, columns, delimiter=delimiter)
+    if table.bags.y is None:
+        raise TableError(
+            f"{table.name} has no column that looks like bag labels; name it with --label COLUMN"
+        )
+    return table
+
+
+def read_for_model(
+    model: Any,
+    path: str,
+    columns: Columns,
+    *,
+    slides: str | None = None,
+    delimiter: str | None = None,
+    skip: Sequence[str] = (),
+) -> Table:
+    """Bags with the features a model was fitted on, found by the names it keeps.
+
+    Columns that are not named are those of the table it was fitted on, where they are there.
+    """
+    if slides is not None or os.path.isdir(path):
+        return _slides_table(path, slides, columns)
+    names = getattr(model, "feature_names_in_", None)
+    table = read_table(
+        path,
+        columns,
+        feature_names=None if names is None else [str(n) for n in names],
+        delimiter=delimiter,
+        skip=skip,
+        remembered=_remembered(model),
+    )
+    # A model without names would warn about those of the table.
+    return table if names is not None else replace(table, bags=table.bags.with_X(table.bags.X))
+
+
+def _slides_table(folder: str, slides: str | None, columns: Columns) -> Table:
+    require_io()
+    import pandas as pd
+
+    slide = columns.bag or "slide_id"
+    label = columns.label or "label"
+    bags = read_slides(
+        folder, slides, slide_column=slide, label_column=None if slides is None else label
+    )
+    tile = np.arange(bags.n_instances) - np.repeat(bags.offsets[:-1], bags.sizes)
+    rows: dict[str, Any] = {slide: bags.ids[bags.bag_index], "instance_id": tile}
+    if bags.y is not None:
+        rows[label] = bags.y[bags.bag_index]
+    axes: tuple[str, ...] = ()
+    if bags.coords is not None:
+        axes = ("x", "y", "z")[: bags.coords.shape[1]]
+        rows |= dict(zip(axes, bags.coords.T, strict=True))
+    found = Columns(
+        bag=slide,
+        label=None if bags.y is None else label,
+        instance_id="instance_id",
+        coords=axes,
+    )
+    return Table(bags, pd.DataFrame(rows), found, (), os.path.basename(os.path.normpath(folder)))
+
+
+def _remembered(model: Any) -> Columns:
+    known = getattr(model, "metadata_", {}).get("columns", {})
+    plain = {role: known.get(role) for role in ROLES}
+    return Columns(**plain, coords=tuple(known.get("coords", ())))
+
+
+# --- Classes -------------------------------------------------------------------------------------
+
+
+def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | None]:
+    """The negative and the positive label, and a note where the positive one was not named.
+
+    >>> choose_classes(np.array([0, 1, 1]), None)
+    ([0, 1], 'positive class: 1, the larger label (choose with --positive)')
+    >>> choose_classes(np.array(["healthy", "cancer"]), "cancer")
+    (['healthy', 'cancer'], None)
+    """
+    found = np.unique(y).tolist()
+    if len(found) != 2:
+        raise TableError(
+            f"bag labels must be of two classes; got {len(found)}: {found[:5]}; for more classes "
+            "use bagwise.OneVsRestMIL in Python"
+        )
+    if positive is not None:
+        match = [v for v in found if str(v) == positive]
+        if not match:
+            raise TableError(f"--positive {positive!r} is none of the labels {found}")
+        return [next(v for v in found if v != match[0]), match[0]], None
+    if isinstance(found[1], str):
+        if tuple(v.lower() for v in found) not in _OBVIOUS:
+            raise TableError(
+                f"the labels are text, {found[0]!r} and {found[1]!r}; say which one a bag has "
+                f"when at least one instance is positive, e.g. --positive {found[0]!r}"
+            )
+        return found, f"positive class: {found[1]!r} (choose with --positive)"
+    return found, f"positive class: {show(found[1])}, the larger label (choose with --positive)"
+
+
+def class_names(model: Any) -> list[Any]:
+    """The negative and the positive class as the user's table calls them."""
+    named = getattr(model, "metadata_", {}).get("classes")
+    return list(named) if named else np.asarray(model.classes_).tolist()
+
+
+def in_model_labels(model: Any, y: Array) -> Array:
+    """The labels of a table as the classes the model was fitted with."""
+    names = class_names(model)
+    given = set(y.tolist())
+    if given <= set(model.classes_.tolist()) and not given <= set(names):
+        return y  # bags made in Python carry the classes themselves
+    unknown = sorted(given - set(names), key=str)
+    if unknown:
+        raise TableError(f"labels must be the model's {names[0]!r} and {names[1]!r}; got {unknown}")
+    return np.asarray(model.classes_)[(y == names[1]).astype(np.int64)]
+
+
+# --- Fitting -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model and, if bags were held out, its scores on them."""
+
+    model: Any
+    held_out: dict[str, Any] | None
+    notes: tuple[str, ...]
+
+
+def model_class(name: str) -> Any:
+    """A model by its short name (probit) or its class name (ProbitVGPMIL)."""
+    kind = ALIASES.get(name.lower(), name)
+    if kind not in MODELS:
+        known = ", ".join([*ALIASES, *(m for m in MODELS if m not in ALIASES.values())])
+        raise ValueError(f"there is no model {name!r}; choose one of {known}")
+    return MODELS[kind]
+
+
+def fit_table(
+    table: Table,
+    *,
+    model: str = "probit",
+    positive: str | None = None,
+    valid: float | None = None,
+    seed: int = 0,
+    settings: dict[str, Any] | None = None,
+    command: str | None = None,
+) -> Fitted:
+    """Fit a model to a table; `valid` is the share of bags held out and scored.
+
+    The model that is returned is the one that was scored: it has not seen the held-out bags,
+    whose ids are in `metadata_["held_out"]`.
+    """
+    assert table.bags.y is not None
+    classes, note = choose_classes(table.bags.y, positive)
+    bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))
+    estimator = _build(model, seed, settings or {})
+    train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
+    estimator.fit(train)
+    estimator.metadata_ = _metadata(table, train, test, classes, seed, command)
+    scores = None if test is None else scored(estimator, test)
+    return Fitted(estimator, scores, () if note is None else (note,))
+
+
+def _build(model: str, seed: int, settings: dict[str, Any]) -> Any:
+    kind = model_class(model)
+    known = kind._get_param_names()
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"{kind.__name__} has no argument {name!r}; it has {', '.join(known)}")
+    return kind(**{"random_state": seed, **settings})
+
+
+def _metadata(
+    table: Table, train: Bags, test: Bags | None, classes: list[Any], seed: int, command: str | None
+) -> dict[str, Any]:
+    assert train.y is not None
+    return {
+        "columns": table.columns.to_dict(),
+        "classes": classes,
+        "data": {
+            "name": table.name,
+            "bags": len(train),
+            "positive_bags": int(np.sum(train.y)),
+            "instances": train.n_instances,
+            "features": train.n_features,
+        },
+        "held_out": [] if test is None else test.ids.tolist(),
+        "seed": seed,
+        "command": command,
+        "bagwise": metadata.version("bagwise"),
+    }
+
+
+# --- Predicting and scoring ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Probabilities of bags and of instances, in the order of the Bags."""
+
+    bag_p: Array  # (B, 2)
+    bag_std: Array
+    p: Array  # (N, 2)
+    std: Array
+
+
+def predict_all(model: Any, bags: Bags) -> Predictions:
+    """Bag and instance probabilities of the positive class, with their standard deviations."""
+    bag_p, bag_std = model.predict_proba(bags, return_std=True)
+    p, std = model.predict_instance_proba(bags, return_std=True)
+    return Predictions(bag_p, bag_std, p, std)
+
+
+def bag_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
+    """One row per bag, in the order in which the bags first appear in the table."""
+    import pandas as pd
+
+    bags = table.bags
+    first = np.minimum.reduceat(bags.row_index, bags.offsets[:-1])
+    order = np.argsort(first, kind="stable")
+    kept = [table.columns.bag, table.columns.label, table.columns.group]
+    frame = table.rows.loc[:, [c for c in kept if c is not None]].iloc[first[order]]
+    _check_free(frame, ("n_instances", *PREDICTED))
+    names = np.asarray(class_names(model), dtype=object)
+    return pd.DataFrame(
+        {
+            **{c: frame[c].to_numpy() for c in frame.columns},
+            "n_instances": bags.sizes[order],
+            "p_mean": found.bag_p[order, 1],
+            "p_std": found.bag_std[order],
+            "predicted": names[np.argmax(found.bag_p[order], axis=1)].tolist(),
+        }
+    )
+
+
+def instance_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
+    """The user's own rows in their order, with the predictions beside them."""
+    import pandas as pd
+
+    added = ("p_mean", "p_std", "predicted", "bag_p_mean", "bag_p_std")
+    _check_free(table.rows, added)
+    bags = table.bags
+    names = np.asarray(class_names(model), dtype=object)
+    values: dict[str, Array] = {
+        "p_mean": found.p[:, 1],
+        "p_std": found.std,
+        "predicted": names[np.argmax(found.p, axis=1)],
+        "bag_p_mean": found.bag_p[bags.bag_index, 1],
+        "bag_p_std": found.bag_std[bags.bag_index],
+    }
+    back = np.empty(bags.n_instances, dtype=np.int64)
+    back[bags.row_index] = np.arange(bags.n_instances)
+    own = {c: table.rows[c].to_numpy() for c in table.rows.columns}
+    return pd.DataFrame({**own, **{name: v[back].tolist() for name, v in values.items()}})
+
+
+def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
+    if clash := [c for c in added if c in frame.columns]:
+        raise TableError(
+            f"the table already has the column {clash[0]!r}, which predictions are written to; "
+            "rename or drop it"
+        )
+
+
+def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
+    """Scores of a model on a labelled table, with 95 % bootstrap intervals over bags."""
+    if table.bags.y is None:
+        raise TableError(
+            f"{table.name} has no column that looks like bag labels; name it with --label COLUMN"
+        )
+    return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)))
+
+
+def seen_in_fit(model: Any, bags: Bags, data_name: str) -> str | None:
+    """A note where bags come from the table that the model was fitted on, and were not held out."""
+    known = getattr(model, "metadata_", {})
+    held_out = set(map(str, known.get("held_out", ())))
+    same = known.get("data", {}).get("name") == data_name
+    seen = sum(str(i) not in held_out for i in bags.ids.tolist())
+    if not same or not seen:
+        return None
+    return (
+        f"The model was fitted on {data_name} too, and has seen {seen} of these {len(bags)} bags: "
+        "their scores are better than those of new bags. Give another table, or fit with --valid."
+    )
+
+
+def scored(model: Any, bags: Bags) -> dict[str, Any]:
+    """Scores of bags, their intervals, and scores of instances where their labels are known."""
+    assert bags.y is not None
+    p = model.predict_proba(bags)
+    known = bags.instance_labels
+    has_truth = known is not None and bool(np.isfinite(known).any())
+    return {
+        "positive": class_names(model)[1],
+        "bags": metrics.bag_scores(model, bags),
+        "intervals": intervals(bags.y == model.classes_[1], p),
+        "instances": metrics.instance_scores(model, bags) if has_truth else None,
+    }
+
+
+def intervals(positive: Array, p: Array) -> dict[str, tuple[float, float]]:
+    """95 % bootstrap interval of each headline score; none where there is one class only."""
+    if positive.all() or not positive.any():
+        return {}
+    return metrics.bootstrap_scores(positive, p)
+
+
+# --- Describing ----------------------------------------------------------------------------------
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """What a model is, as plain values: for `bagwise inspect` and the model card."""
+    names = getattr(model, "feature_names_in_", None)
+    classes = class_names(model)
+    defaults = type(model)().get_params(deep=False)
+    given = {
+        k: repr(v) for k, v in model.get_params(deep=False).items() if repr(v) != repr(defaults[k])
+    }
+    return {
+        "model": type(model).__name__,
+        "classes": classes,
+        "positive": classes[1],
+        "n_features": int(model.n_features_in_),
+        "features": None if names is None else [str(n) for n in names],
+        "arguments": given,
+        "bag_score": getattr(model, "bag_score", None),
+        "inference": getattr(model, "inference", None),
+        "kernel": repr(model.kernel_) if hasattr(model, "kernel_") else None,
+        "mean": float(model.mean_) if hasattr(model, "mean_") else None,
+        "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
+        "elbo": float(model.elbo_) if hasattr(model, "elbo_") else None,
+        "n_iter": int(model.n_iter_) if hasattr(model, "n_iter_") else None,
+        "converged": bool(model.converged_) if hasattr(model, "converged_") else None,
+        "fitted": getattr(model, "metadata_", {}),
+    }

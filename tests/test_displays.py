@@ -1,0 +1,147 @@
+"""Displays: what they draw, that they take axes, and what they refuse."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+from bagwise import Bags, ProbitVGPMIL, plots
+from bagwise.plots.style import POSITIVE
+
+
+@pytest.fixture(autouse=True)
+def closed_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def bags() -> Bags:
+    rng = np.random.default_rng(0)
+    y = np.arange(20) % 2
+    X = [rng.normal(size=(6, 2)) for _ in y]
+    for Xb, label in zip(X, y, strict=True):
+        Xb[0] += 4 * label
+    grid = [[i % 3, i // 3] for i in range(6)]
+    truth = np.concatenate([[label, *[0] * 5] for label in y])
+    return Bags.from_list(X, y, coords=[grid] * 20, instance_labels=truth)
+
+
+@pytest.fixture(scope="module")
+def model(bags: Bags) -> ProbitVGPMIL:
+    return ProbitVGPMIL(random_state=0).fit(bags)
+
+
+FROM_MODEL = {
+    "instances": lambda m, b, ax: plots.InstanceProbabilityDisplay.from_estimator(m, b[1], ax=ax),
+    "roc": lambda m, b, ax: plots.RocDisplay.from_estimator(m, b, ax=ax, n_resamples=20),
+    "pr": lambda m, b, ax: plots.PrecisionRecallDisplay.from_estimator(
+        m, b, ax=ax, n_resamples=20
+    ),
+    "reliability": lambda m, b, ax: plots.ReliabilityDisplay.from_estimator(m, b, ax=ax),
+    "elbo": lambda m, b, ax: plots.ElboDisplay.from_estimator(m, ax=ax),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FROM_MODEL)
+def test_displays_draw_models_into_given_or_new_axes(
+    name: str, model: ProbitVGPMIL, bags: Bags
+) -> None:
+    _, ax = plt.subplots()
+    display = FROM_MODEL[name](model, bags, ax)
+    assert display.ax_ is ax
+    assert display.figure_ is ax.figure
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+    fresh = FROM_MODEL[name](model, bags, None)
+    assert fresh.ax_ is not ax
+    fresh.figure_.canvas.draw()
+
+
+def test_instances_are_sorted_and_true_ones_coloured(model: ProbitVGPMIL, bags: Bags) -> None:
+    from matplotlib.colors import to_hex
+
+    display = plots.InstanceProbabilityDisplay.from_estimator(model, bags[1])
+    drawn = sorted(display.ax_.patches, key=lambda r: r.get_x())
+    heights = [r.get_height() for r in drawn]
+    np.testing.assert_allclose(
+        heights, np.sort(model.predict_instance_proba(bags[1])[:, 1])[::-1], rtol=1e-12
+    )
+    assert to_hex(drawn[0].get_facecolor()).upper() == POSITIVE
+
+
+def test_instances_along_an_axis_keep_its_order() -> None:
+    display = plots.InstanceProbabilityDisplay.from_predictions(
+        [0.2, 0.9, 0.4], [0.1, 0.1, 0.1], position=[30, 10, 20]
+    )
+    drawn = sorted(display.ax_.patches, key=lambda r: r.get_x())
+    assert [r.get_height() for r in drawn] == [0.9, 0.4, 0.2]
+    assert display.ax_.get_xlabel() == "slice"
+
+
+def test_large_bags_become_a_band() -> None:
+    display = plots.InstanceProbabilityDisplay(np.linspace(0, 1, 500), np.full(500, 0.1)).plot()
+    assert not display.ax_.patches
+    assert len(display.ax_.collections) == 1
+
+
+def test_heatmap_has_two_panels_with_every_instance(model: ProbitVGPMIL, bags: Bags) -> None:
+    display = plots.HeatmapDisplay.from_estimator(model, bags[1])
+    assert [len(ax.collections[0].get_paths()) for ax in display.ax_] == [6, 6]
+    values = np.sort(model.predict_instance_proba(bags[1])[:, 1])
+    np.testing.assert_allclose(display.ax_[0].collections[0].get_array(), values)
+    low, high = display.ax_[0].get_ylim()
+    assert low > high  # rows of an image grow downwards
+
+
+def test_heatmap_over_an_image() -> None:
+    display = plots.HeatmapDisplay([[1, 1], [2, 1]], [0.1, 0.9], [0.1, 0.1], image=np.eye(4))
+    assert len(display.plot().ax_[0].images) == 1
+
+
+def test_roc_band_holds_the_curve(model: ProbitVGPMIL, bags: Bags) -> None:
+    p = np.random.default_rng(1).random(20)
+    display = plots.RocDisplay.from_predictions(bags.y, p)
+    assert (display.band.low <= display.band.high).all()
+    inside = (display.band.low <= display.band.y) & (display.band.y <= display.band.high)
+    assert inside.mean() > 0.9
+    assert np.trapezoid(display.band.y, display.band.x) == pytest.approx(display.score, abs=0.02)
+
+
+def test_relevance_counts_what_was_pruned() -> None:
+    display = plots.RelevanceDisplay(list("abcd"), [0.0, -2.0, 1.0, 0.0], [0, 0.1, 0.1, 0]).plot()
+    assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["b", "c"]
+    assert "2 of 4 features used" in display.ax_.get_title(loc="left")
+
+    class Sparse:
+        coef_ = np.array([0.5, 0.0])
+        coef_std_ = np.array([0.1, 0.0])
+
+    named = plots.RelevanceDisplay.from_estimator(Sparse())
+    assert [t.get_text() for t in named.ax_.get_yticklabels()] == ["feature 0"]
+
+
+def test_variability_falls_with_coupling(bags: Bags) -> None:
+    spread = plots.bag_variability(np.tile([0.0, 1.0], 60), bags)
+    np.testing.assert_allclose(spread, 0.5)
+    display = plots.VariabilityDisplay.from_predictions([1.0, 0.0], [spread / 2, spread])
+    x, y = display.ax_.lines[0].get_data()
+    np.testing.assert_allclose(x, [0, 1])
+    np.testing.assert_allclose(y, [0.5, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda b: plots.HeatmapDisplay([[1, 2, 3]], [0.5], [0.1]), r"coords must be \(n, 2\)"),
+        (lambda b: plots.InstanceProbabilityDisplay([0.5], [0.1, 0.2]), "std must have 1 entries"),
+        (lambda b: plots.HeatmapDisplay.from_estimator(None, b), "one bag is drawn at a time"),
+        (lambda b: plots.FrocDisplay([0, 1], [0, 1], low=[0, 1]), "pass both or none"),
+        (lambda b: plots.VariabilityDisplay([0, 1], [[0.1]]), "one entry per coupling"),
+        (lambda b: plots.RocDisplay.from_predictions([1, 1], [0.1, 0.2]), "both classes"),
+    ],
+)
+def test_wrong_input_is_named(make, message: str, bags: Bags) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=message):
+        make(bags)

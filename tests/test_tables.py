@@ -1,0 +1,215 @@
+"""Tables in and out: formats, guessed columns, ids and order kept, and every kind of bad table."""
+
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bagwise.io import streams
+from bagwise.io.columns import Columns, guess
+from bagwise.io.streams import CheckedText, TableError
+from bagwise.io.tables import read_table
+from bagwise.io.write_tables import write_table
+
+GOOD = "slide,label,x,y,area,note\ns2,0,1,2,3.5,a\ns1,1,1,2,4.5,b\ns2,0,3,4,5.5,c\n"
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(GOOD))
+
+
+def written(folder: Path, name: str, frame: pd.DataFrame) -> Path:
+    path = folder / name
+    write_table(frame, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name", ["t.csv", "t.tsv", "t.csv.gz", "t.tsv.gz", "t.parquet", "t.feather", "T.CSV"]
+)
+def test_every_format_gives_the_same_bags(tmp_path: Path, name: str, frame: pd.DataFrame) -> None:
+    table = read_table(written(tmp_path, name, frame))
+    assert table.bags.ids.tolist() == ["s1", "s2"]
+    np.testing.assert_array_equal(table.bags.y, [1, 0])
+    np.testing.assert_array_equal(table.bags.X, [[4.5], [3.5], [5.5]])
+    np.testing.assert_array_equal(table.bags.coords, [[1, 2], [1, 2], [3, 4]])
+    assert table.rows["slide"].tolist() == ["s2", "s1", "s2"]
+    assert table.rows["note"].tolist() == ["a", "b", "c"]
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stdin:
+        buffer = io.BytesIO(GOOD.replace(",", "\t").encode())
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    assert len(read_table("-").bags) == 2
+
+
+def test_guesses_are_said(tmp_path: Path, frame: pd.DataFrame) -> None:
+    notes = read_table(written(tmp_path, "t.csv", frame)).notes
+    said = "\n".join(notes)
+    for word in ("bag column: 'slide'", "label column: 'label'", "'x', 'y'", "'area'", "'note'"):
+        assert word in said
+
+
+def test_named_columns_are_not_guessed(tmp_path: Path, frame: pd.DataFrame) -> None:
+    path = written(tmp_path, "t.csv", frame)
+    table = read_table(path, Columns(bag="note", label="slide", features=("a*", "x")))
+    assert table.bags.ids.tolist() == ["a", "b", "c"]
+    assert table.bags.feature_names == ("area", "x")
+
+
+def test_y_is_a_label_only_without_x() -> None:
+    assert guess(["bag", "x", "y"], Columns())[0].coords == ("x", "y")
+    assert guess(["bag", "y", "f"], Columns())[0].label == "y"
+
+
+def test_remembered_columns_come_before_guesses() -> None:
+    header = ["bag_id", "scan", "outcome", "f"]
+    old = Columns(bag="scan", label="outcome", group="gone")
+    found, notes = guess(header, Columns(), remembered=old)
+    assert (found.bag, found.label, found.group, notes) == ("scan", "outcome", None, [])
+
+
+def test_ids_stay_as_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("bag,label,a\n007,1,2\n7,0,3\n1e3,0,4\n2020-01-02,1,5\n")
+    assert set(read_table(path).bags.ids) == {"007", "7", "1e3", "2020-01-02"}
+    path.write_text("bag,label,a\n10,1,2\n9,0,3\n")
+    np.testing.assert_array_equal(read_table(path).bags.ids, [9, 10])
+
+
+def test_a_model_finds_its_features_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("b,extra,bag,a\n1,x,s,2\n3,y,s,4\n")
+    table = read_table(path, feature_names=["a", "b"])
+    np.testing.assert_array_equal(table.bags.X, [[2, 1], [4, 3]])
+    with pytest.raises(TableError, match=r"lacks 1 of the 2 features.*'c'"):
+        read_table(path, feature_names=["a", "c"])
+
+
+def test_lists_are_features_in_parquet_and_in_text(tmp_path: Path) -> None:
+    X = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
+    frame = pd.DataFrame({"bag": ["a", "b"], "label": [0, 1], "embedding": list(X)})
+    for name in ("t.parquet", "t.csv"):
+        data = (
+            frame
+            if name.endswith("parquet")
+            else frame.assign(embedding=[str(row.tolist()) for row in X])
+        )
+        table = read_table(written(tmp_path, name, data))
+        np.testing.assert_array_equal(table.bags.X, X)
+        assert table.bags.feature_names == ("embedding[0]", "embedding[1]")
+        again = read_table(tmp_path / name, feature_names=table.bags.feature_names)
+        np.testing.assert_array_equal(again.bags.X, X)
+    assert read_table(tmp_path / "t.parquet").bags.dtype == np.float32
+
+
+BAD = {
+    "missing column": (GOOD, {"bag": "scan"}, "no column 'scan'"),
+    "no bag column": ("a,b\n1,2\n", {}, "no column that looks like bag ids"),
+    "NaN": (GOOD.replace("4.5", ""), {}, "contains NaN: bag 's1'.*'area'"),
+    "too many fields": (GOOD.replace("b\n", "b,c\n"), {}, r"row 2 \(line 3\): 7 fields.*has 6"),
+    "too few fields": (GOOD.replace(",c\n", "\n"), {}, r"row 3 \(line 4\): 5 fields"),
+    "wrong delimiter": (GOOD.replace(",", ";"), {}, "only one column.*semicolon.*--delimiter"),
+    "empty file": ("", {}, "is empty"),
+    "header only": ("bag,label,a\n", {}, "no rows"),
+    "duplicate columns": ("bag,a,a\n1,2,3\n", {}, "column 'a' twice"),
+    "duplicate ids": ("bag,instance_id,a\ns,i,1\ns,i,2\n", {}, "repeats the instance id 'i'"),
+    "non-UTF-8": (GOOD.encode().replace(b",a\n", b",\xe9\n"), {}, "line 2: not UTF-8.*0xe9"),
+    "binary": (b"bag,a\n1,\x00\n", {}, "line 2: not a text table"),
+    "label differs": (GOOD.replace("s2,0,3", "s2,1,3"), {}, "constant inside a bag.*'s2'"),
+    "label missing": (GOOD.replace("s1,1", "s1,"), {}, "row 2 has no value in column 'label'"),
+    "bag missing": (GOOD.replace("s1", ""), {}, "row 2 has no value in column 'slide'"),
+    "text feature": (GOOD, {"features": ("note",)}, "row 1: the feature 'note' must be a number"),
+    "no match": (GOOD, {"features": ("z_*",)}, r"matches the features 'z_\*'"),
+    "named twice": (GOOD, {"bag": "slide", "label": "slide"}, "'slide' was named twice"),
+    "list lengths": ('bag,f\na,"[1,2]"\nb,"[1]"\n', {}, "row 2: 'f' has 1 numbers"),
+    "gzip cut": (gzip.compress(GOOD.encode())[:-9], {}, "gzip data is damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_tables_are_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    text, columns, message = BAD[kind]
+    path = tmp_path / "t.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(TableError, match=message) as caught:
+        read_table(path, Columns(**columns))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather", ".xlsx"])
+def test_other_content_than_the_ending_says(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"t{ending}"
+    path.write_text(GOOD)
+    with pytest.raises(TableError, match=ending[1:]):
+        read_table(path)
+
+
+def test_endless_lines_are_refused_with_bounded_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_LINE_BYTES", 3 * 2**20)
+
+    class Endless(io.RawIOBase):
+        given = 0
+
+        def read(self, size: int = -1) -> bytes:
+            assert size > 0, "the source must never be read to its end"
+            self.given += size
+            return b"1" * size
+
+    source = Endless()
+    stream = io.BufferedReader(CheckedText(source, "t.csv"), 2**20)
+    with pytest.raises(TableError, match=r"t\.csv, line 1: longer than 3 MiB"):
+        stream.readline()
+    assert source.given <= 5 * 2**20
+
+
+def test_a_long_line_in_the_middle_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_LINE_BYTES", 1000)
+    path = tmp_path / "t.csv"
+    path.write_text("bag,label,a\ns,1,2\n" + "s" * 2000 + ",1,2\n")
+    with pytest.raises(TableError, match="line 3: longer than"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_checks_do_not_depend_on_how_bytes_are_cut(size: int) -> None:
+    class Drip(io.BytesIO):
+        def read(self, n: int | None = -1) -> bytes:
+            return super().read(min(size, n or size))
+
+    text = "bag,é\nä,1\n".encode("utf-8-sig")
+    assert CheckedText(Drip(text), "t").readall() == text[3:]
+    with pytest.raises(TableError, match="line 2: not UTF-8"):
+        CheckedText(Drip(text[:7] + b"\n\xc3"), "t").readall()
+
+
+def test_formulas_are_defused_in_text_only(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"bag": ["=SUM(A1)", "-x", "@y", "ok"], "p_mean": [-1.0, 0.5, 0.2, 0.1]})
+    text = written(tmp_path, "t.csv", frame).read_text()
+    assert text.splitlines()[1:] == ["'=SUM(A1),-1.0", "'-x,0.5", "'@y,0.2", "ok,0.1"]
+    kept = pd.read_parquet(written(tmp_path, "t.parquet", frame))
+    assert kept["bag"].tolist() == frame["bag"].tolist()
+
+
+def test_existing_files_are_kept(tmp_path: Path, frame: pd.DataFrame) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="--force"):
+        write_table(frame, path)
+    assert path.read_text() == "mine"
+    write_table(frame, path, overwrite=True)
+    assert path.read_text().startswith("slide,")
+    assert [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_unknown_endings_are_not_written(tmp_path: Path, frame: pd.DataFrame) -> None:
+    with pytest.raises(TableError, match=r"use \.csv"):
+        write_table(frame, tmp_path / "t.xlsx")
