@@ -19,6 +19,7 @@ ORDER = [
     "parameters",
     "linalg",
     "bag_checks",
+    "boxes",
     "bags",
     "graphs",
     "validation",
@@ -54,7 +55,18 @@ ORDER = [
     "detection",
 ]
 
-OPTIONAL = ["torch", "dask", "pandas", "matplotlib", "typer"]
+OPTIONAL = [
+    "torch",
+    "safetensors",
+    "dask",
+    "pandas",
+    "matplotlib",
+    "typer",
+    "h5py",
+    "pydicom",
+    "PIL",
+    "cv2",
+]
 
 
 def unit_of(module: str) -> str:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bagwise import datasets, densities, kernels, metrics
+    from bagwise import datasets, deep, densities, detection, io, kernels, metrics, plots
     from bagwise.bags import Bags
     from bagwise.estimators import (
         PGVGPMIL,
@@ -40,10 +40,14 @@ __all__ = [
     "PsiVGPMIL",
     "__version__",
     "datasets",
+    "deep",
     "densities",
+    "detection",
+    "io",
     "kernels",
     "load",
     "metrics",
+    "plots",
 ]
 
 # Names are imported when first used, so that the command line answers at once.
@@ -61,7 +65,7 @@ _HOME = {
     "VGPMIL": "bagwise.estimators",
     "load": "bagwise.estimators",
 }
-_MODULES = ("datasets", "densities", "kernels", "metrics")
+_MODULES = ("datasets", "deep", "densities", "detection", "io", "kernels", "metrics", "plots")
 
 
 def __getattr__(name: str) -> Any:

@@ -76,7 +76,7 @@ def write_state(path: str | os.PathLike[str], state: Any, *, kind: str) -> None:
         "state": encoder.encode(state, "state", 0),
     }
     text = _to_json(header)
-    with _atomic(Path(os.path.realpath(path))) as file, zipfile.ZipFile(file, "w") as archive:
+    with atomic_file(Path(os.path.realpath(path))) as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr(_member(_HEADER), text)
         for i, array in enumerate(encoder.arrays):
             _write_array(archive, _array_name(i), array)
@@ -150,7 +150,7 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
 
 
 @contextmanager
-def _atomic(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` when the block succeeds, and vanishes if not."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no directory {path.parent}; make it before saving {path.name}")
