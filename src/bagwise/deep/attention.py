@@ -44,7 +44,8 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
     pooling : "gated" or "attention" [Ilse et al. 2018, Eq. 8-9], "mean" or "max".
     attention_size : hidden units of the attention.
     dropout : share of encoder units dropped in training.
-    learning_rate, weight_decay, batch_size : of the Adam optimiser; a batch is so many bags.
+    learning_rate, weight_decay, batch_size : of the Adam optimiser; a batch is so many bags. For a
+        pretrained module a smaller learning rate, such as 1e-4, keeps what it knows.
     max_epochs, patience, validation_size : training stops when the AUC on the share
         `validation_size` of bags, which are not trained on, has not risen for `patience` epochs;
         the best epoch is kept. Bags of a group stay together. 0: train on all bags for
@@ -79,7 +80,7 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
         pooling: str = "gated",
         attention_size: int = 32,
         dropout: float = 0.1,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 3e-3,
         weight_decay: float = 1e-4,
         batch_size: int = 8,
         max_epochs: int = 100,
