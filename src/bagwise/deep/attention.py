@@ -139,9 +139,10 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class for each bag, columns in the order of `classes_`."""
+        bags = self._bags(X)
         from bagwise.deep.training import run
 
-        logit, _ = run(self.network_, self._bags(X))
+        logit, _ = run(self.network_, bags)
         p = expit(logit.astype(np.float64))
         return np.column_stack([1 - p, p])
 
@@ -156,15 +157,16 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
         They are no probabilities: in negative bags they sum to 1 too. With pooling "mean" all are
         equal, with "max" a weight is the share of features of which the instance is the maximum.
         """
+        bags = self._bags(X)
         from bagwise.deep.training import run
 
-        return run(self.network_, self._bags(X))[1].astype(np.float64)
+        return run(self.network_, bags)[1].astype(np.float64)
 
     def transform(self, X: Any) -> Bags:
         """The bags with the encoder's features in place of theirs; all else is kept."""
+        bags = self._bags(X)
         from bagwise.deep.training import encode
 
-        bags = self._bags(X)
         return bags.with_X(encode(self.network_, bags))
 
     def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
