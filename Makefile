@@ -7,11 +7,12 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-torch lint format bench clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
 	@echo "make test    lint, check types, run tests, doctests and the README"
+	@echo "make test-torch  install PyTorch and run the tests of networks and .pt files"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make bench   run the benchmarks"
@@ -28,11 +29,18 @@ $(VENV)/.stamp-dev: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) -e ".[dev]"
 	@touch $@
 
+$(VENV)/.stamp-torch: pyproject.toml | $(VENV)/.stamp-dev
+	$(PIP_INSTALL) -e ".[torch]"
+	@touch $@
+
 demo: $(VENV)/.stamp-demo
 	$(BIN)/bagwise demo
 
 test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+test-torch: $(VENV)/.stamp-torch
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io src/bagwise/deep
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

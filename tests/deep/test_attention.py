@@ -134,9 +134,8 @@ def test_early_stopping_keeps_the_best_epoch(bags: bw.Bags) -> None:
     noise = bags.with_labels(rng.permutation(bags.y))  # nothing to learn
     model = make(max_epochs=100, patience=4).fit(noise)
     assert model.n_iter_ == len(model.history_) == model.best_epoch_ + 5 < 100
-    best = max(range(model.n_iter_),
-               key=lambda i: (model.history_[i].validation_auc, -model.history_[i].validation_loss))  # fmt: skip
-    assert model.best_epoch_ == best
+    ranks = [(epoch.validation_auc, -epoch.validation_loss) for epoch in model.history_]
+    assert model.best_epoch_ == ranks.index(max(ranks))
 
 
 def test_without_validation_all_epochs_run(bags: bw.Bags) -> None:

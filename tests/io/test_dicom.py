@@ -196,7 +196,7 @@ def test_damaged_files(tmp_path: Path, truth: np.ndarray) -> None:
     path = tmp_path / "im0.dcm"
     data = path.read_bytes()
     path.write_bytes(data[: len(data) - 40])
-    with pytest.raises(DicomError, match="cannot be read|cannot read"):
+    with pytest.raises(DicomError, match=r"cannot (be )?read"):
         read_dicom_series(tmp_path)
     path.write_bytes(b"hello")
     with pytest.raises(DicomError, match="no DICOM file"):

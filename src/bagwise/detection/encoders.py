@@ -56,11 +56,10 @@ class GradientHistograms:
     side: int = 16
     cells: int = 4
     bins: int = 8
-    context: float = 1.0
 
     def __call__(self, image: Any, boxes: Any) -> Floats:
         """(n, cells * cells * bins) features."""
-        squares = crops(image, _widened(as_boxes(boxes), self.context), self.side)
+        squares = crops(image, boxes, self.side)
         dy, dx = np.gradient(squares, axis=(1, 2))
         strength, turn = np.hypot(dx, dy), np.arctan2(dy, dx) / (2 * np.pi) * self.bins
         lower = np.floor(turn)
@@ -98,9 +97,3 @@ class Pixels:
         flat = flat - flat.mean(axis=1, keepdims=True)
         length = np.linalg.norm(flat, axis=1, keepdims=True)
         return flat / np.where(length > 1e-12, length, 1.0)
-
-
-def _widened(boxes: Floats, factor: float) -> Floats:
-    """Boxes of `factor` times the width and height around the same centres."""
-    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2
-    return np.column_stack([centre - factor * half, centre + factor * half])

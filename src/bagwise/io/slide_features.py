@@ -57,10 +57,9 @@ class SlideFeatures:
 
     def grid_coords(self) -> Floats:
         """(n, 2) column and row of each patch, from 0; fractions where it lies off the grid."""
-        assert self.coords is not None or self.stride
+        stride = self.stride  # raises where there are no coords
         xy = np.asarray(self.coords, dtype=np.float64)
-        columns = [_cells(x, stride) for x, stride in zip(xy.T, self.stride, strict=True)]
-        return np.column_stack(columns)
+        return np.column_stack([_cells(x, step) for x, step in zip(xy.T, stride, strict=True)])
 
 
 def grid_stride(coords: ArrayLike, patch_size_level0: float | None = None) -> tuple[float, float]:

@@ -32,7 +32,7 @@ def read_slide_pt(path: str | os.PathLike[str]) -> SlideFeatures:
                 f"{name}: no 'features' or 'feats'; there is {sorted(map(str, content))}"
             )
         coords = first_of(content, "coords", "coordinates")
-        size, attributes = content.get("patch_size_level0"), {}
+        size = content.get("patch_size_level0")
         attributes = {str(k): v for k, v in content.items() if isinstance(v, int | float | str)}
     else:
         features, coords, size, attributes = content, None, None, {}

@@ -31,6 +31,7 @@ def plot_slide_heatmap(
     thumbnail: Any = None,
     downsample: float = 1.0,
     alpha: float = 0.6,
+    top: float | None = 1.0,
     title: str | None = None,
 ) -> Figure:
     """Draw the probability of each patch over the slide, and beside it its uncertainty.
@@ -44,6 +45,8 @@ def plot_slide_heatmap(
     thumbnail : (height, width) or (height, width, 3) picture of the slide, or None.
     downsample : pixels of level 0 per pixel of the thumbnail.
     alpha : how opaque the heatmap is over a thumbnail.
+    top : probability at the top of the colour scale; None: the largest there is, which tells
+        patches apart where all probabilities are low.
 
     >>> figure = plot_slide_heatmap([[0, 0], [512, 0]], [0.1, 0.9], [0.1, 0.2], patch_size=512)
     >>> len(figure.axes)
@@ -53,16 +56,16 @@ def plot_slide_heatmap(
     from matplotlib.figure import Figure
 
     corners = _corners(coords)
-    panels = _panels(p, std, len(corners))
+    panels = _panels(p, std, len(corners), top)
     figure = Figure(figsize=(6.0 * len(panels), 5.2), layout="constrained")
     width, height = np.broadcast_to(patch_size, 2).astype(float)
-    for i, (name, values, colors, top) in enumerate(panels):
+    for i, (name, values, colors, limit) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), i + 1)
         if thumbnail is not None:
             picture = np.asarray(thumbnail)
             extent = (0, picture.shape[1] * downsample, picture.shape[0] * downsample, 0)
             axes.imshow(picture, cmap="gray", extent=extent)
-        patches = _patches(corners, width, height, values, colors, top)
+        patches = _patches(corners, width, height, values, colors, limit)
         patches.set_alpha(1.0 if thumbnail is None else alpha)
         axes.add_collection(patches)
         _show_whole(axes, corners, width, height, thumbnail, downsample)
@@ -109,9 +112,13 @@ def _corners(coords: ArrayLike) -> Floats:
     return corners
 
 
-def _panels(p: ArrayLike, std: ArrayLike | None, n: int) -> list[tuple[str, Floats, str, float]]:
+def _panels(
+    p: ArrayLike, std: ArrayLike | None, n: int, top: float | None
+) -> list[tuple[str, Floats, str, float]]:
     """Name, values, colour map and top of the scale of each picture side by side."""
-    panels = [("probability", _values(p, n, "p"), PROBABILITY_MAP, 1.0)]
+    shown = _values(p, n, "p")
+    limit = max(float(shown.max()), 1e-3) if top is None else top
+    panels = [("probability", shown, PROBABILITY_MAP, limit)]
     if std is not None:
         spread = _values(std, n, "std")
         panels.append(
