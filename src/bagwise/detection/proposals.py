@@ -75,8 +75,8 @@ class SlidingWindows:
     `top=None` all windows are proposed.
 
     >>> image = np.zeros((32, 32)); image[8:16, 8:16] = 1.0
-    >>> SlidingWindows(sizes=(10,), top=1)(image)
-    array([[ 7.,  7., 17., 17.]])
+    >>> SlidingWindows(sizes=(12,), top=1)(image)
+    array([[ 6.,  6., 18., 18.]])
     """
 
     sizes: tuple[float, ...] = (16, 24, 32)

@@ -44,7 +44,7 @@ def plot_slide_heatmap(
         `.stride`), or (width, height).
     thumbnail : (height, width) or (height, width, 3) picture of the slide, or None.
     downsample : pixels of level 0 per pixel of the thumbnail.
-    alpha : how opaque the heatmap is over a thumbnail.
+    alpha : how opaque the highest values are over a thumbnail; low ones let it through.
     top : probability at the top of the colour scale; None: the largest there is, which tells
         patches apart where all probabilities are low.
 
@@ -66,13 +66,13 @@ def plot_slide_heatmap(
             extent = (0, picture.shape[1] * downsample, picture.shape[0] * downsample, 0)
             axes.imshow(picture, cmap="gray", extent=extent)
         patches = _patches(corners, width, height, values, colors, limit)
-        patches.set_alpha(1.0 if thumbnail is None else alpha)
+        if thumbnail is not None:  # low values let the picture through
+            patches.set_alpha(alpha * np.clip(0.1 + values / limit, 0.0, 1.0))
         axes.add_collection(patches)
         _show_whole(axes, corners, width, height, thumbnail, downsample)
         axes.set_title(name, fontsize=10, color=INK)
         bar = figure.colorbar(patches, ax=axes, shrink=0.8)
         bar.outline.set_visible(False)
-        bar.solids.set_alpha(1.0)  # type: ignore[union-attr]
     if title is not None:
         figure.suptitle(title, fontsize=12, weight="bold", color=INK)
     return figure
