@@ -40,7 +40,7 @@ test: lint
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
 
 test-torch: $(VENV)/.stamp-torch
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io src/bagwise/deep
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py src/bagwise/deep
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

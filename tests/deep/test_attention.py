@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -271,9 +270,3 @@ def test_digit_features_beat_attention_on_instances() -> None:
     rescaled = np.clip(rescaled, 1e-3, 1 - 1e-3)
     assert bw.metrics.roc_auc(truth, p) >= 0.95
     assert bw.metrics.log_likelihood(truth, p) > bw.metrics.log_likelihood(truth, rescaled)
-
-
-def test_without_torch_the_extra_is_named(bags: bw.Bags, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r'pip install "bagwise\[torch\]"'):
-        make().fit(bags)

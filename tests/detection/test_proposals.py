@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -97,9 +95,3 @@ def test_selective_search() -> None:
     image[20:40, 10:30] = 1.0
     boxes = SelectiveSearch()(image)
     assert boxes.shape[1] == 4 and iou([[10, 20, 30, 40]], boxes).max() > 0.8
-
-
-def test_selective_search_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ImportError, match=r'pip install "bagwise\[detection\]"'):
-        SelectiveSearch()(np.zeros((20, 20)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -251,20 +250,3 @@ def test_damaged_pt(tmp_path: Path) -> None:
         archive.writestr("hello", "world")
     with pytest.raises(SlideFileError, match="damaged or cut off"):
         read_slide_pt(tmp_path / "zip.pt")
-
-
-@pytest.mark.parametrize(
-    ("module", "extra", "call"),
-    [
-        ("h5py", "io", lambda: read_slide_h5("a.h5")),
-        ("torch", "torch", lambda: read_slide_pt("a.pt")),
-        ("pydicom", "io", lambda: bw.io.read_dicom_bags(".")),
-        ("PIL.Image", "io", lambda: bw.io.read_image("a.png")),
-    ],
-)
-def test_missing_packages_name_the_extra(
-    module: str, extra: str, call: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf'pip install "bagwise\[{extra}\]"'):
-        call()

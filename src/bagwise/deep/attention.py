@@ -31,7 +31,7 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
     The network learns from bag labels which features of an instance matter. It gives bag
     probabilities, a weight per instance, and features on which a Gaussian process model can be
     trained, which has probabilities for instances and their uncertainty: see `AttentionFeatures`.
-    Attention weights are no probabilities: they say what the network looked at.
+    Attention weights are no probabilities: they say what the network looked at. It runs on the CPU.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ class GradientHistograms:
 
     Each box becomes a square of `side` pixels; the gradient's strength is collected by its
     direction (`bins` of them) in `cells` x `cells` cells, each shared smoothly with its
-    neighbours, and the result is scaled to length 1.
+    neighbours. The square roots of these sums, scaled to length 1, are the features.
 
     >>> GradientHistograms()(np.eye(20), [[0, 0, 20, 20], [5, 5, 15, 15]]).shape
     (2, 128)

@@ -1,4 +1,4 @@
-"""Optional packages of the readers: imported when needed, with the remedy where they lack."""
+"""Optional packages of the readers: imported when needed, with the remedy where they are missing."""
 
 from __future__ import annotations
 
