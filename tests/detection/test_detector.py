@@ -75,7 +75,8 @@ def test_boxes_are_used_as_instance_labels(canvases: Any) -> None:
     assert corloc(truth, [found[i] for i in boxed], 0) >= 0.9
 
 
-def test_own_proposals_and_encoder(canvases: Any) -> None:
+@pytest.mark.parametrize("model", [bw.VGPMIL, bw.LargeMarginVGPMIL])
+def test_own_proposals_encoder_and_model(canvases: Any, model: Any) -> None:
     boxes = [np.array([[0, 0, 32, 32], [32, 32, 64, 64.0]])] * len(canvases.images)
     seen = []
 
@@ -83,7 +84,7 @@ def test_own_proposals_and_encoder(canvases: Any) -> None:
         seen.append(len(regions))
         return np.column_stack([regions[:, 0], [image.mean()] * len(regions)])
 
-    detector = make(encoder=encoder, n_components=None, estimator=bw.VGPMIL(n_inducing=5))
+    detector = make(encoder=encoder, n_components=None, estimator=model(n_inducing=5))
     detector.fit(canvases.images, canvases.y, proposals=boxes)
     found = detector.detect(canvases.images[:3], proposals=boxes[:3])
     assert set(seen) == {2} and detector.pca_ is None

@@ -1,4 +1,4 @@
-"""Optional packages of the readers: imported when needed, with the remedy where they are missing."""
+"""Optional packages of the readers: imported when needed, or an error with the remedy."""
 
 from __future__ import annotations
 
