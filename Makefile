@@ -7,13 +7,14 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-browser docs lint format bench clean
+.PHONY: help demo test test-browser test-torch docs lint format bench clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
 	@echo "make test    lint, check types, run tests, doctests and the README"
 	@echo "make test-browser  install Chromium where that is possible, run the tests of pages"
 	@echo "make docs    build the documentation site in docs/_build/html"
+	@echo "make test-torch  install PyTorch and run the tests of networks and .pt files"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make bench   run the benchmarks"
@@ -34,6 +35,10 @@ $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
 	$(PIP_INSTALL) -e ".[docs]"
 	@touch $@
 
+$(VENV)/.stamp-torch: pyproject.toml | $(VENV)/.stamp-dev
+	$(PIP_INSTALL) -e ".[torch]"
+	@touch $@
+
 demo: $(VENV)/.stamp-demo
 	$(BIN)/bagwise demo
 
@@ -52,6 +57,10 @@ test-browser: $(VENV)/.stamp-dev
 docs: $(VENV)/.stamp-docs
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+	@touch $@
+
+test-torch: $(VENV)/.stamp-torch
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py src/bagwise/deep
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

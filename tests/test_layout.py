@@ -19,6 +19,7 @@ ORDER = [
     "parameters",
     "linalg",
     "bag_checks",
+    "boxes",
     "bags",
     "graphs",
     "validation",
@@ -64,7 +65,19 @@ ORDER = [
     "detection",
 ]
 
-OPTIONAL = ["torch", "dask", "pandas", "matplotlib", "typer", "jinja2", "h5py"]
+OPTIONAL = [
+    "torch",
+    "safetensors",
+    "dask",
+    "pandas",
+    "matplotlib",
+    "typer",
+    "jinja2",
+    "h5py",
+    "pydicom",
+    "PIL",
+    "cv2",
+]
 
 
 def unit_of(module: str) -> str:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bagwise import datasets, densities, kernels, metrics, plots, report
+    from bagwise import datasets, deep, densities, detection, io, kernels, metrics, plots, report
     from bagwise.bags import Bags
     from bagwise.estimators import (
         PGVGPMIL,
@@ -46,7 +46,10 @@ __all__ = [
     "PsiVGPMIL",
     "__version__",
     "datasets",
+    "deep",
     "densities",
+    "detection",
+    "io",
     "kernels",
     "load",
     "metrics",
@@ -73,7 +76,17 @@ _HOME = {
     "VGPMIL": "bagwise.estimators",
     "load": "bagwise.estimators",
 }
-_MODULES = ("datasets", "densities", "kernels", "metrics", "plots", "report")
+_MODULES = (
+    "datasets",
+    "deep",
+    "densities",
+    "detection",
+    "io",
+    "kernels",
+    "metrics",
+    "plots",
+    "report",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,46 @@
-"""Reading and writing: model files that never execute code."""
+"""Reading and writing: model files, slide features, CT series and pictures; never runs code."""
 
+from bagwise.io.dicom import (
+    CT_WINDOWS,
+    CTSeries,
+    DicomError,
+    find_series,
+    read_dicom_bags,
+    read_dicom_series,
+    window,
+    windowed,
+)
+from bagwise.io.hdf5 import read_slide_h5
+from bagwise.io.images import ImageFileError, read_image, read_image_folders
 from bagwise.io.modelfile import SCHEMA_VERSION, read_state, write_state
+from bagwise.io.slide_features import SlideFeatures, SlideFileError, grid_stride, slides_to_bags
+from bagwise.io.slide_tables import read_slide, read_slide_table
 from bagwise.io.state_codec import ModelFileError, register
+from bagwise.io.torch_files import read_slide_pt
 
-__all__ = ["SCHEMA_VERSION", "ModelFileError", "read_state", "register", "write_state"]
+__all__ = [
+    "CT_WINDOWS",
+    "SCHEMA_VERSION",
+    "CTSeries",
+    "DicomError",
+    "ImageFileError",
+    "ModelFileError",
+    "SlideFeatures",
+    "SlideFileError",
+    "find_series",
+    "grid_stride",
+    "read_dicom_bags",
+    "read_dicom_series",
+    "read_image",
+    "read_image_folders",
+    "read_slide",
+    "read_slide_h5",
+    "read_slide_pt",
+    "read_slide_table",
+    "read_state",
+    "register",
+    "slides_to_bags",
+    "window",
+    "windowed",
+    "write_state",
+]

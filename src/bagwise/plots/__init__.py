@@ -13,6 +13,7 @@ from bagwise.plots.curves import (
 from bagwise.plots.heatmap import HeatmapDisplay
 from bagwise.plots.image_bags import plot_image_bags
 from bagwise.plots.instances import InstanceProbabilityDisplay
+from bagwise.plots.overlay import plot_ct_montage, plot_detections, plot_slide_heatmap
 from bagwise.plots.relevance import RelevanceDisplay
 from bagwise.plots.style import POSITIVE, require_matplotlib
 from bagwise.plots.training import (
@@ -35,6 +36,9 @@ __all__ = [
     "RocDisplay",
     "VariabilityDisplay",
     "bag_variability",
+    "plot_ct_montage",
+    "plot_detections",
     "plot_image_bags",
+    "plot_slide_heatmap",
     "require_matplotlib",
 ]

@@ -1,0 +1,10 @@
+"""Neural networks with attention, trained on bag labels; needs PyTorch (the extra `torch`).
+
+torch is imported when a network is first built, not by `import bagwise.deep`.
+"""
+
+from bagwise.deep.attention import AttentionMIL
+from bagwise.deep.features import AttentionFeatures
+from bagwise.deep.files import load_network
+
+__all__ = ["AttentionFeatures", "AttentionMIL", "load_network"]

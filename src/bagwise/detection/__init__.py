@@ -1,0 +1,51 @@
+"""Weakly supervised detection: find objects after training on labels of whole images [V17, 3.3]."""
+
+from bagwise.boxes import Box, Detection, iou
+from bagwise.detection.detector import WeaklySupervisedDetector
+from bagwise.detection.encoders import GradientHistograms, Pixels, crops
+from bagwise.detection.metrics import (
+    average_precision,
+    corloc,
+    mean_average_precision,
+    precision_recall,
+)
+from bagwise.detection.nms import non_maximum_suppression
+from bagwise.detection.proposals import (
+    SelectiveSearch,
+    SlidingWindows,
+    objectness,
+    sliding_windows,
+)
+from bagwise.detection.voc import (
+    Annotation,
+    AnnotationError,
+    read_boxes_json,
+    read_voc,
+    write_boxes_json,
+    write_voc,
+)
+
+__all__ = [
+    "Annotation",
+    "AnnotationError",
+    "Box",
+    "Detection",
+    "GradientHistograms",
+    "Pixels",
+    "SelectiveSearch",
+    "SlidingWindows",
+    "WeaklySupervisedDetector",
+    "average_precision",
+    "corloc",
+    "crops",
+    "iou",
+    "mean_average_precision",
+    "non_maximum_suppression",
+    "objectness",
+    "precision_recall",
+    "read_boxes_json",
+    "read_voc",
+    "sliding_windows",
+    "write_boxes_json",
+    "write_voc",
+]

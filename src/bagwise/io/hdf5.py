@@ -1,0 +1,77 @@
+"""Patch features in HDF5, as CLAM and TRIDENT write them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from bagwise.io.requirements import require
+from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
+
+SIZE_NAMES = ("patch_size_level0", "patch_size_lvl0", "patch_size_src")
+
+
+def read_slide_h5(path: str | os.PathLike[str]) -> SlideFeatures:
+    """Read the patch features of one slide from an HDF5 file of CLAM or TRIDENT.
+
+    The file has `features` (n, D), `coords` (n, 2) in pixels of level 0, and attributes on
+    `coords`, `features` or the file. The size of a patch at level 0 is `patch_size_level0`, or
+    `patch_size` times `downsample` (CLAM); with neither of the two it is not known and the grid
+    comes from the gaps of the coordinates alone.
+    """
+    h5py = require("h5py", what="reading HDF5 files", extra="io")
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        raise FileNotFoundError(f"no file {name}; give the path of a CLAM or TRIDENT .h5 file")
+    try:
+        with h5py.File(name, "r") as file:
+            return _read(h5py, file, name)
+    except SlideFileError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        # h5py raises all of these on damaged bytes; for the caller they mean the same.
+        raise SlideFileError(
+            f"cannot read {name}: it is no HDF5 file, or damaged or cut off ({error}); copy it "
+            "again, or extract the features again"
+        ) from error
+
+
+def _read(h5py: Any, file: Any, name: str) -> SlideFeatures:
+    features = file.get("features")
+    if not isinstance(features, h5py.Dataset):
+        there = ", ".join(sorted(file)) or "nothing"
+        raise SlideFileError(
+            f"{name}: no dataset 'features'; there is {there}; extract features first (files of "
+            "coordinates alone have none)"
+        )
+    coords = file.get("coords")
+    located = isinstance(coords, h5py.Dataset)
+    attributes = _plain(file.attrs) | _plain(features.attrs)
+    if located:
+        attributes |= _plain(coords.attrs)
+    return check_slide(
+        features[()],
+        coords[()] if located else None,
+        _patch_size_level0(attributes),
+        attributes,
+        name,
+    )
+
+
+def _patch_size_level0(attributes: dict[str, Any]) -> float | None:
+    """Side of a patch at full resolution, from the attributes of any of the tools."""
+    size = first_of(attributes, *SIZE_NAMES)
+    if size is not None:
+        return float(size)
+    patch, factor = attributes.get("patch_size"), attributes.get("downsample")
+    if patch is None or factor is None:
+        return None
+    return float(patch) * float(np.ravel(factor)[0])
+
+
+def _plain(attributes: Any) -> dict[str, Any]:
+    """Attributes as numbers and text."""
+    return {str(k): v.item() if np.ndim(v) == 0 and hasattr(v, "item") else v
+            for k, v in attributes.items()}  # fmt: skip

@@ -1,0 +1,68 @@
+"""Patch features in PyTorch's .pt files, read without running what is in them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.io.requirements import require
+from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
+
+
+def read_slide_pt(path: str | os.PathLike[str]) -> SlideFeatures:
+    """Read the patch features of one slide from a .pt file: a tensor (n, D), or a dict.
+
+    A dict has `features` (or `feats`) and may have `coords` and `patch_size_level0`. The file is
+    read with `weights_only=True`: tensors, numbers and text in lists and dicts; anything else is
+    refused and nothing in the file is run.
+    """
+    torch = require("torch", what="reading .pt files", extra="torch")
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        raise FileNotFoundError(f"no file {name}; give the path of a .pt file")
+    content = _load(torch, name)
+    if isinstance(content, dict):
+        features = first_of(content, "features", "feats")
+        if features is None:
+            raise SlideFileError(
+                f"{name}: no 'features' or 'feats'; there is {sorted(map(str, content))}"
+            )
+        coords = first_of(content, "coords", "coordinates")
+        size = content.get("patch_size_level0")
+        attributes = {str(k): v for k, v in content.items() if isinstance(v, int | float | str)}
+    else:
+        features, coords, size, attributes = content, None, None, {}
+    return check_slide(
+        _array(features, "features", name),
+        None if coords is None else _array(coords, "coords", name),
+        size,
+        attributes,
+        name,
+    )
+
+
+def _load(torch: Any, name: str) -> Any:
+    try:
+        return torch.load(name, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise SlideFileError(
+            f"{name} holds more than tensors, numbers and text, which could run code when loaded; "
+            "nothing of it was run; save the tensor alone: torch.save(features, path)"
+        ) from error
+    except Exception as error:
+        # torch raises a dozen kinds of errors on damaged bytes.
+        raise SlideFileError(
+            f"cannot read {name}: it is no .pt file, or damaged or cut off ({error}); copy it again"
+        ) from error
+
+
+def _array(value: Any, what: str, name: str) -> NDArray[Any]:
+    if hasattr(value, "detach"):
+        value = value.detach().to("cpu")
+        # numpy has no bfloat16, in which some tools store features.
+        return np.asarray(value.float() if value.dtype.is_floating_point else value)
+    raise SlideFileError(f"{name}: {what} must be a tensor; got {type(value).__name__}")
