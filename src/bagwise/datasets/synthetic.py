@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import special, stats
 
 from bagwise.bags import Bags
 from bagwise.parameters import check_integer
@@ -69,18 +69,19 @@ def make_bags(
     rng = np.random.default_rng(random_state)
     positive = rng.permutation(np.arange(n_bags) < round(positive_share * n_bags))
     sizes = rng.integers(low, high + 1, n_bags)
-    coords = [None if spatial_correlation is None else _grid(int(n)) for n in sizes]
+    spatial = spatial_correlation is not None
+    grids = [_grid(int(n)) for n in sizes]
     truth = [
-        _witnesses(int(n), bool(t), witness_rate, xy, spatial_correlation or 0.0, rng)
-        for n, t, xy in zip(sizes, positive, coords, strict=True)
+        _witnesses(xy, bool(t), witness_rate, spatial_correlation or 0.0, rng)
+        for t, xy in zip(positive, grids, strict=True)
     ]
     labels = np.concatenate(truth)
     X = rng.standard_normal((len(labels), n_features))
     X += labels[:, None] * shift_of(overlap) / np.sqrt(n_features)
     y = (positive ^ (rng.random(n_bags) < label_noise)).astype(np.int64)
     bag = np.repeat(np.arange(n_bags), sizes)
-    where = None if spatial_correlation is None else np.concatenate(coords)
-    return Bags.from_arrays(X, bag, y=y, coords=where), labels
+    coords = np.concatenate(grids) if spatial else None
+    return Bags.from_arrays(X, bag, y=y, coords=coords), labels
 
 
 def shift_of(overlap: float) -> float:
@@ -95,30 +96,25 @@ def shift_of(overlap: float) -> float:
 
 
 def _witnesses(
-    n: int,
-    positive: bool,
-    rate: float,
-    xy: Floats | None,
-    correlation: float,
-    rng: np.random.Generator,
+    xy: Floats, positive: bool, rate: float, correlation: float, rng: np.random.Generator
 ) -> Ints:
-    """Instance labels of one bag."""
+    """Instance labels of one bag with these places of its instances."""
+    n = len(xy)
     labels = np.zeros(n, dtype=np.int64)
     if not positive:
         return labels
-    k = 0
-    while k == 0:
-        k = int(rng.binomial(n, rate))
-        if n * rate < 1e-3:  # nearly all draws would be 0; given one or more, it is one
-            k = 1
-    order = rng.random(n)
-    if xy is not None:
-        # Ranks, so that `correlation` means the same in bags of all sizes.
-        distance = np.linalg.norm(xy - xy[rng.integers(n)], axis=1) + 1e-6 * rng.random(n)
-        near = distance.argsort().argsort() / n
-        order = correlation * near + (1 - correlation) * order
-    labels[np.argsort(order, kind="stable")[:k]] = 1
+    # Ranks, so that `correlation` means the same in bags of all sizes.
+    distance = np.linalg.norm(xy - xy[rng.integers(n)], axis=1) + 1e-6 * rng.random(n)
+    near = distance.argsort().argsort() / n
+    order = correlation * near + (1 - correlation) * rng.random(n)
+    labels[np.argsort(order, kind="stable")[: _count(n, rate, rng)]] = 1
     return labels
+
+
+def _count(n: int, rate: float, rng: np.random.Generator) -> int:
+    """A binomial number that is not 0, by inverting its distribution function."""
+    at_zero = stats.binom.pmf(0, n, rate)
+    return max(1, int(stats.binom.ppf(at_zero + (1 - at_zero) * rng.random(), n, rate)))
 
 
 def _grid(n: int) -> Floats:
