@@ -45,16 +45,19 @@ ORDER = [
     "estimators",
     "multiclass",
     "datasets",
+    "baselines",
     "metrics",
     "plots",
+    "benchmark",
     "demo",
     "report",
+    "cli_benchmark",
     "cli",
     "deep",
     "detection",
 ]
 
-OPTIONAL = ["torch", "dask", "pandas", "matplotlib", "typer"]
+OPTIONAL = ["torch", "dask", "pandas", "matplotlib", "typer", "pooch"]
 
 
 def unit_of(module: str) -> str:

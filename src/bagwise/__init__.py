@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bagwise import datasets, densities, kernels, metrics
+    from bagwise import baselines, benchmark, datasets, densities, kernels, metrics
     from bagwise.bags import Bags
     from bagwise.estimators import (
         PGVGPMIL,
@@ -39,6 +39,8 @@ __all__ = [
     "ProbitVGPMIL",
     "PsiVGPMIL",
     "__version__",
+    "baselines",
+    "benchmark",
     "datasets",
     "densities",
     "kernels",
@@ -61,7 +63,7 @@ _HOME = {
     "VGPMIL": "bagwise.estimators",
     "load": "bagwise.estimators",
 }
-_MODULES = ("datasets", "densities", "kernels", "metrics")
+_MODULES = ("baselines", "benchmark", "datasets", "densities", "kernels", "metrics")
 
 
 def __getattr__(name: str) -> Any:
