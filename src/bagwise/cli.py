@@ -36,6 +36,8 @@ def build_app() -> "typer.Typer":
     import rich  # noqa: F401  a missing rich is reported as early as a missing typer
     import typer
 
+    from bagwise.cli_benchmark import add_commands
+
     app = typer.Typer(
         help="Bayesian multiple instance learning: probabilities for bags and their instances.",
         no_args_is_help=True,
@@ -70,6 +72,7 @@ def build_app() -> "typer.Typer":
         """Train two models on digit bags and MUSK1, print scores, draw some bags."""
         run_demo_command(output, seed)
 
+    add_commands(app)
     return app
 
 

@@ -206,8 +206,9 @@ def test_averaging_models_count_decoys() -> None:
     train, _ = make_false_frequency(random_state=0)
     test, _ = make_false_frequency(part="test", random_state=1)
     auc = {n: roc_auc(test, make(n).fit(train).predict_proba(test)) for n in NAMES}
-    assert auc["MISVM"] > 0.95 and auc["MILR"] > 0.9
-    assert auc["MeanPoolLogistic"] < 0.5 and auc["SetKernelSVM"] < 0.5
+    assert auc["MaxPoolLogistic"] > 0.85 and auc["miSVM"] > 0.7
+    for name in ("MeanPoolLogistic", "SetKernelSVM", "MIBoost", "SIL"):
+        assert auc[name] < 0.5
 
 
 def test_two_concepts_are_beyond_a_line() -> None:

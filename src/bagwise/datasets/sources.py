@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 RETRIES = 3
@@ -168,8 +169,24 @@ def _from_url(archive: Archive, folder: Path) -> Path:
 
 
 def resuming_download(url: str, output_file: Any, pooch: Any) -> None:
-    """Download to a `.part` file that a later try goes on with, then hand it over to pooch."""
+    """Download to a `.part` file that a later try goes on with, then hand it over to pooch.
+
+    Broken connections are reported as errors of requests, the kind that pooch tries again after.
+    """
+    from requests.exceptions import ConnectionError as Broken
+
     part = Path(pooch.path) / (Path(url).name + ".part")
+    try:
+        _append(url, part)
+    except HTTPError:
+        raise  # the server has answered; asking again will not help
+    except OSError as error:
+        raise Broken(str(error)) from error
+    shutil.move(part, output_file)
+
+
+def _append(url: str, part: Path) -> None:
+    """Get what is missing of a file; all of it where the server does not know ranges."""
     have = part.stat().st_size if part.is_file() else 0
     request = Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     with urlopen(request, timeout=TIMEOUT) as answer:
@@ -180,4 +197,3 @@ def resuming_download(url: str, output_file: Any, pooch: Any) -> None:
         expected = answer.headers.get("Content-Length")
     if expected is not None and got != int(expected):
         raise ConnectionError(f"{url} ended after {got} of {expected} bytes")
-    shutil.move(part, output_file)

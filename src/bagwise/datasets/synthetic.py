@@ -72,8 +72,8 @@ def make_bags(
     spatial = spatial_correlation is not None
     grids = [_grid(int(n)) for n in sizes]
     truth = [
-        _witnesses(xy, bool(t), witness_rate, spatial_correlation or 0.0, rng)
-        for t, xy in zip(positive, grids, strict=True)
+        _witnesses(xy, int(k), spatial_correlation or 0.0, rng)
+        for k, xy in zip(positive * _counts(sizes, witness_rate, rng), grids, strict=True)
     ]
     labels = np.concatenate(truth)
     X = rng.standard_normal((len(labels), n_features))
@@ -95,26 +95,23 @@ def shift_of(overlap: float) -> float:
     return float(-2 * special.ndtri(overlap / 2))
 
 
-def _witnesses(
-    xy: Floats, positive: bool, rate: float, correlation: float, rng: np.random.Generator
-) -> Ints:
-    """Instance labels of one bag with these places of its instances."""
+def _counts(sizes: Ints, rate: float, rng: np.random.Generator) -> Ints:
+    """Binomial numbers that are not 0, by inverting their distribution functions."""
+    at_zero = stats.binom.pmf(0, sizes, rate)
+    u = at_zero + (1 - at_zero) * rng.random(len(sizes))
+    return np.maximum(1, stats.binom.ppf(u, sizes, rate)).astype(np.int64)
+
+
+def _witnesses(xy: Floats, k: int, correlation: float, rng: np.random.Generator) -> Ints:
+    """Instance labels of one bag with these places of its instances, k of them positive."""
     n = len(xy)
-    labels = np.zeros(n, dtype=np.int64)
-    if not positive:
-        return labels
     # Ranks, so that `correlation` means the same in bags of all sizes.
     distance = np.linalg.norm(xy - xy[rng.integers(n)], axis=1) + 1e-6 * rng.random(n)
     near = distance.argsort().argsort() / n
     order = correlation * near + (1 - correlation) * rng.random(n)
-    labels[np.argsort(order, kind="stable")[: _count(n, rate, rng)]] = 1
+    labels = np.zeros(n, dtype=np.int64)
+    labels[np.argsort(order, kind="stable")[:k]] = 1
     return labels
-
-
-def _count(n: int, rate: float, rng: np.random.Generator) -> int:
-    """A binomial number that is not 0, by inverting its distribution function."""
-    at_zero = stats.binom.pmf(0, n, rate)
-    return max(1, int(stats.binom.ppf(at_zero + (1 - at_zero) * rng.random(), n, rate)))
 
 
 def _grid(n: int) -> Floats:
