@@ -36,6 +36,13 @@ from bagwise.metrics import accuracy, roc_auc
 BAGS, TRUTH = make_bags(40, 5, 3, overlap=0.1, random_state=0)
 
 
+@pytest.fixture(autouse=True)
+def no_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time of a small run; one test draws them."""
+    if request.node.name != "test_run_writes_everything":
+        monkeypatch.setattr(report, "_figures", lambda rows, folder: [])
+
+
 class Spy(ClassifierMixin, BaseEstimator):
     """Remembers what it was trained on, and predicts the label it has seen, else 1/2."""
 
@@ -115,7 +122,8 @@ def test_unknown_truth_is_left_out() -> None:
     truth = TRUTH.astype(float)
     truth[::2] = np.nan
     row = evaluate(job(Problem("toy", BAGS, truth), "MILR"))
-    assert row["instance_n"] == 25
+    rows = np.isin(BAGS.bag_index, row["predictions"]["bag"])
+    assert row["instance_n"] == np.sum(~np.isnan(truth[rows])) < rows.sum()
     nothing = evaluate(job(Problem("toy", BAGS, np.full(200, -1)), "MILR"))
     assert "instance_n" not in nothing
     assert "instance_n" not in evaluate(job(Problem("toy", BAGS, TRUTH), "MeanPoolLogistic"))
@@ -157,9 +165,9 @@ def test_birds_are_one_problem_per_species(shared_dir: Path) -> None:
     found = problems("birds_hja", shared_dir / "data")
     assert len(found) == 13 and found[0].target == "BRCR"
     assert found[0].bags.n_instances == 4998
-    np.testing.assert_array_equal(
-        np.maximum.reduceat(found[0].truth, found[0].bags.offsets[:-1]), found[0].bags.y
-    )
+    heard = np.maximum.reduceat(found[0].truth, found[0].bags.offsets[:-1])
+    assert set(np.unique(found[0].truth)) == {0, 1}
+    assert np.all(heard <= found[0].bags.y)  # where only unknown syllables are its own, 0 < 1
 
 
 def test_every_name_is_a_loader() -> None:
@@ -236,7 +244,12 @@ def test_changed_configuration_is_refused(
 
 def test_processes_give_the_same_rows(tmp_path: Path) -> None:
     serial, parallel = (
-        run(**SMALL, models={"SIL": SIL()}, jobs=jobs, output=tmp_path / str(jobs))
+        run(
+            **(SMALL | {"repeats": 1}),
+            models={"SIL": SIL()},
+            jobs=jobs,
+            output=tmp_path / str(jobs),
+        )
         for jobs in (1, 2)
     )
     for a, b in zip(serial, parallel, strict=True):
@@ -309,7 +322,7 @@ def test_ranks_share_ties_and_skip_incomplete_sets() -> None:
     rows = [fake("s", "A", 0, 0.9), fake("s", "B", 0, 0.9), fake("s", "C", 0, 0.1)]
     rows += [fake("t", "A", 0, 0.1)]
     assert mean_ranks(rows) == {"A": 1.5, "B": 1.5, "C": 3.0}
-    assert mean_ranks(rows[3:] + [fake("s", "B", 0, 0.5)]) == {}
+    assert mean_ranks([*rows[3:], fake("s", "B", 0, 0.5)]) == {}
 
 
 def test_critical_difference_of_a_published_table() -> None:

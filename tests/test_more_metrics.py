@@ -115,14 +115,16 @@ def test_variability_by_a_slow_loop() -> None:
 
 def test_variability_of_equal_numbers_is_zero() -> None:
     bags = bw.Bags.from_list([np.zeros((1000, 1))])
-    assert metrics.within_bag_variability(np.full(1000, 0.1), bags)[0] < 1e-15
+    assert metrics.within_bag_variability(np.full(1000, 0.1), bags)[0] < 1e-14
 
 
 def test_coupled_instances_vary_less() -> None:
-    bags, _ = make_bags(24, 9, 2, overlap=0.3, spatial_correlation=0.9, random_state=0)
+    bags, _ = make_bags(12, 9, 2, overlap=0.3, spatial_correlation=0.9, random_state=0)
     spread = []
     for coupling in (0.01, 2.0):
-        model = bw.IsingVGPMIL(n_inducing=20, coupling=coupling, random_state=0).fit(bags)
+        model = bw.IsingVGPMIL(
+            n_inducing=10, coupling=coupling, learn_hyperparameters=False, random_state=0
+        ).fit(bags)
         p = model.predict_instance_proba(bags)
         spread.append(metrics.within_bag_variability(p, bags).mean())
     assert spread[1] < spread[0]
