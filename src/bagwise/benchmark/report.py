@@ -29,7 +29,7 @@ NOTE = (
     "Means over folds, ± the standard deviation of the mean of a repeat over repeats (over folds "
     "where there is one repeat). Pooled AUC ranks the bags of all folds of a repeat together; "
     "bag ECE, the expected calibration error in ten bins, is computed on them too. Bags were never "
-    "trained on. A set with several targets is averaged over them."
+    "trained on. A set with several targets is averaged over them. Seconds are of one processor."
 )
 
 

@@ -150,8 +150,8 @@ ENTRIES: tuple[Entry, ...] = (
         "not stated; published for research by Oregon State University",
         _NPZ.format("birds_hja"),
         "Several species per bag. Syllables without ground truth are -1; Wang and Pinar (2021) "
-        "drop them, `drop_unknown=True` does so too. That leaves 67 of the 1175 pairs of a recording "
-        "and a species heard in it without a syllable of that species.",
+        "drop them, `drop_unknown=True` does so too. That leaves 67 of the 1175 pairs of "
+        "a recording and a species heard in it without a syllable of that species.",
         "d926875a914c69ec13ea0128d03a06fed8c4775f31a14c1c4ececb72a94d4b0b",
     ),
     Entry(
@@ -165,7 +165,8 @@ ENTRIES: tuple[Entry, ...] = (
         "Zhou, Sun, Li 2009, from the 20 Newsgroups",
         "not stated; published for research by LAMDA, Nanjing University",
         _NPZ.format("newsgroups_hockey"),
-        "Only 67 posts are positive, 7 % of those in positive bags. 99 % of the feature values are 0.",
+        "Only 67 posts are positive, 7 % of those in positive bags. 99 % of the feature "
+        "values are 0.",
         "bc9abda71efdb5d56883db621313ecae02ddbd6096b02d12f0bc402a27b00251",
     ),
     Entry(
