@@ -123,7 +123,7 @@ def print_datasets(name: str | None) -> None:
         return
     width = max(len(e.name) for e in ENTRIES)
     for e in ENTRIES:
-        print(f"{e.name:{width}}  {e.bags} bags, {e.what}")
+        print(f"{e.name:{width}}  {e.what}; bags: {e.bags}")
     print("\nNot to be had by bagwise (`docs/datasets.md` says where to ask):")
     for missing in MISSING:
         print(f"  {missing.name} {missing.paper}")

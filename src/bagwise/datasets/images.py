@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ CONTENT = {
 SITES = {"mnist": MNIST_MIRROR, "fashion-mnist": FASHION_SITE}
 ENTRY = {"mnist": "mnist_bags", "fashion-mnist": "fashion_mnist_bags"}
 N_BAGS = {"train": 5600, "test": 1400}
+BLOCK = 5000  # images at a time
 
 
 def fetch_mnist_bags(
@@ -176,27 +178,41 @@ def _features(
     folder: Path,
     download: bool,
 ) -> Floats:
-    X = _flat(images)[rows]
+    X = _flat(images[rows])
     if pca is None:
         return X
-    mean, components = _components(_flat(_images(kind, "train", folder, download)[0]), pca)
-    return (X - mean) @ components
+    content = CONTENT[kind]["train-images-idx3-ubyte"]
+    mean, directions = _directions(content, kind, folder, download)
+    return np.asarray((X - mean) @ directions[:, :pca])
 
 
 def _flat(images: NDArray[np.uint8]) -> Floats:
     return images.reshape(len(images), -1) / 255.0
 
 
-def _components(X: Floats, n: int) -> tuple[Floats, Floats]:
-    """Mean (784,) and the first n principal directions (784, n), largest entry positive."""
-    mean = X.mean(axis=0)
-    second = np.zeros((X.shape[1], X.shape[1]))
-    for start in range(0, len(X), 10000):  # a centred copy of all images would be 376 MB more
-        block = X[start : start + 10000] - mean
-        second += block.T @ block
-    _, vectors = np.linalg.eigh(second)
-    V = vectors[:, ::-1][:, :n]
-    return mean, V * np.sign(V[np.abs(V).argmax(axis=0), np.arange(n)])
+@lru_cache(maxsize=2)  # it takes seconds, and training and test bags are asked for in turn
+def _directions(content: str, kind: str, folder: Path, download: bool) -> tuple[Floats, Floats]:
+    """Mean and principal directions of the training images, whose SHA-256 is `content`."""
+    return principal_directions(_images(kind, "train", folder, download)[0])
+
+
+def principal_directions(images: NDArray[np.uint8]) -> tuple[Floats, Floats]:
+    """Mean (D,) and all principal directions (D, D) of images, the entry of largest size positive.
+
+    >>> mean, V = principal_directions(np.array([[[0, 0]], [[255, 255]]], dtype=np.uint8))
+    >>> mean, V[:, 0]
+    (array([0.5, 0.5]), array([0.70710678, 0.70710678]))
+    """
+    n_pixels = images[0].size
+    total, second = np.zeros(n_pixels), np.zeros((n_pixels, n_pixels))
+    for start in range(0, len(images), BLOCK):  # all in float64 at once would be 376 MB
+        X = _flat(images[start : start + BLOCK])
+        total += X.sum(axis=0)
+        second += X.T @ X
+    mean = total / len(images)
+    vectors = np.linalg.eigh(second - len(images) * np.outer(mean, mean))[1][:, ::-1]
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(n_pixels)]
+    return mean, vectors * np.sign(largest)
 
 
 # --- Files ---------------------------------------------------------------------------------------
