@@ -44,7 +44,7 @@ def _spread_labels(axes: Axes, names: list[str], x: ArrayLike, y: ArrayLike) -> 
     placed: list[tuple[float, float]] = []
     for i in np.argsort(y):
         at, across = float(y[i]), (np.log(x[i]) - left) / (right - left)
-        while any(abs(at - v) < step and abs(across - u) < 0.3 for u, v in placed):
+        while any(abs(at - v) < step and abs(across - u) < 0.2 for u, v in placed):
             at += step / 4
         placed.append((across, at))
         axes.annotate(
@@ -90,7 +90,7 @@ def plot_reliability(
 
 
 def plot_ranking(ranks: Mapping[str, float], critical_difference: float) -> Figure:
-    """Mean ranks of models on a line, best first; grey bars join models that are not told apart.
+    """Mean ranks of models on a line, best first; bars join those that are not told apart.
 
     Models whose mean ranks differ by less than the critical difference of Nemenyi's test are
     joined (Demšar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006).
@@ -101,7 +101,7 @@ def plot_ranking(ranks: Mapping[str, float], critical_difference: float) -> Figu
     """
     best_first = sorted(ranks.items(), key=lambda pair: pair[1])
     names, values = [n for n, _ in best_first], np.array([v for _, v in best_first])
-    axes = _axes((6.8, 0.9 + 0.27 * len(names)))
+    axes = _axes((6.8, 1.1 + 0.27 * len(names)))
     y = -np.arange(float(len(names)))
     axes.scatter(values, y, s=30, color=PROBABILITY, zorder=3)
     for name, value, at in zip(names, values, y, strict=True):
@@ -113,18 +113,16 @@ def plot_ranking(ranks: Mapping[str, float], critical_difference: float) -> Figu
             color=INK,
             va="center",
         )
+    gutter = 0.6
     for first, last in cliques(values, critical_difference):
-        axes.plot([values[first]] * 2, [y[first] + 0.25, y[last] - 0.25], color=TRACK, lw=5)
+        axes.plot([gutter] * 2, [y[first] + 0.3, y[last] - 0.3], color="#B5B5B5", lw=3.5)
+        gutter -= 0.2
     axes.plot([1, 1 + critical_difference], [1.1, 1.1], color=POSITIVE, lw=2)
-    axes.text(
-        1.1 + critical_difference,
-        1.1,
-        f"critical difference {critical_difference:.2f}",
-        fontsize=8,
-        color=POSITIVE,
-        va="center",
-    )
-    axes.set(xlim=(0.8, len(names) + 1.6), ylim=(y[-1] - 0.8, 1.7), yticks=[])
+    said = f"critical difference {critical_difference:.2f}; bars on the left join what is within it"
+    axes.text(1, 1.65, said, fontsize=8, color=POSITIVE, va="center")
+    right = max(len(names) + 1.6, 1.2 + critical_difference)
+    axes.set(xlim=(gutter - 0.1, right), ylim=(y[-1] - 0.8, 2.1), yticks=[])
+    axes.set_xticks(range(1, len(names) + 1))
     axes.set_xlabel("mean rank of bag accuracy (1 is best)")
     axes.spines["left"].set_visible(False)
     return axes.figure  # type: ignore[return-value]
