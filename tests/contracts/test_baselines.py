@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
-from bagwise.baselines import BASELINES, boosting, logistic, svm
+from bagwise.baselines import BASELINES, MILR, boosting, logistic, svm
 from bagwise.datasets import make_bags, make_false_frequency, make_multi_concept
 from bagwise.metrics import roc_auc
 
@@ -133,6 +133,14 @@ def test_milr_gradient_and_softmax(bags: bw.Bags) -> None:
         np.testing.assert_allclose([P[b], Q[b]], [expected, 1 - expected])
         slow -= 0.7 * np.log(expected if T[b] else 1 - expected)
     np.testing.assert_allclose(value(v), slow)
+
+
+def test_milr_probabilities_do_not_exceed_one() -> None:
+    model = MILR().fit([[[0.0]], [[1.0]]], [0, 1])
+    model.coef_, model.intercept_ = np.array([1.0]), 30.0
+    rng = np.random.default_rng(0)
+    P = model.predict_proba([rng.normal(size=(n, 1)) for n in range(1, 300)])
+    assert P.min() >= 0 and P.max() <= 1
 
 
 def test_milr_says_when_it_stops_early(bags: bw.Bags) -> None:

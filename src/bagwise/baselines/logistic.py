@@ -185,7 +185,8 @@ class MILR(InstanceMixin, BaselineMIL):
 
     def _bag_probability(self, X: Floats, offsets: Offsets) -> Floats:
         f = X @ self.coef_ + self.intercept_
-        return softmax_pool(f, offsets, self.alpha)[0]
+        P, Q, _ = softmax_pool(f, offsets, self.alpha)
+        return P / (P + Q)  # the sum is 1 up to rounding, which may carry P alone past 1
 
 
 def softmax_pool(f: Floats, offsets: Offsets, alpha: float) -> tuple[Floats, Floats, Floats]:
