@@ -51,6 +51,13 @@ def test_learns_and_predicts_new_bags(name: str, bags: bw.Bags) -> None:
     assert model.score(new) == np.mean(model.predict(new) == new.y)
 
 
+@pytest.mark.parametrize("name", ["MILR", "MaxPoolLogistic", "MeanPoolLogistic", "SIL"])
+def test_small_probabilities_keep_their_digits(name: str, bags: bw.Bags) -> None:
+    far = bags.with_X(bags.X + 40)
+    P = make(name).fit(bags).predict_proba(far)
+    assert P[:, 1].max() == 1 and 0 < P[:, 0].min() < 1e-17
+
+
 @pytest.mark.parametrize("name", WITH_INSTANCES)
 def test_instances(name: str, bags: bw.Bags) -> None:
     new, truth = make_bags(40, (2, 8), 4, overlap=0.01, witness_rate=0.6, random_state=1)

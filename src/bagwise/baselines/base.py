@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
@@ -17,6 +18,7 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Offsets = NDArray[np.int64]
+Columns = tuple[Floats, Floats]  # of the negative and the positive class
 
 
 class BaselineMIL(ClassifierMixin, BaseEstimator):
@@ -44,8 +46,7 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Floats:
         """(B, 2) probability of each class for each bag, columns in the order of `classes_`."""
-        p = self._bag_probability(*self._scaled(X))
-        return np.column_stack([1 - p, p])
+        return np.column_stack(self._bag_probability(*self._scaled(X)))
 
     def predict(self, X: Any) -> Array:
         """The more probable class of each bag."""
@@ -82,7 +83,8 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
     def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
         raise NotImplementedError
 
-    def _bag_probability(self, X: Floats, offsets: Offsets) -> Floats:
+    def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
+        """Both probabilities: 1 - p would lose all digits of a small one."""
         raise NotImplementedError
 
 
@@ -94,16 +96,25 @@ class InstanceMixin:
     def predict_instance_proba(self, X: Any) -> Floats:
         """(N, 2) probability of each class for each instance, rows as in `bags.X`."""
         rows, _ = self._scaled(X)  # type: ignore[attr-defined]
-        p = self._instance_probability(rows)
-        return np.column_stack([1 - p, p])
+        return np.column_stack(self._instance_probability(rows))
 
     def predict_instances(self, X: Any) -> Array:
         """The more probable class of each instance."""
         p = self.predict_instance_proba(X)
         return self.classes_[np.argmax(p, axis=1)]
 
-    def _instance_probability(self, X: Floats) -> Floats:
+    def _instance_probability(self, X: Floats) -> Columns:
         raise NotImplementedError
+
+
+def from_logit(f: Floats) -> Columns:
+    """Probabilities of the negative and the positive class from log-odds.
+
+    >>> negative, positive = from_logit(np.array([0.0, 100.0]))
+    >>> negative[1] > 0, positive
+    (np.True_, array([0.5, 1. ]))
+    """
+    return np.asarray(expit(-f)), np.asarray(expit(f))
 
 
 def _refuse_instance_labels(model: BaselineMIL, bags: Bags) -> None:

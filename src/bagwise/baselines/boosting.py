@@ -6,11 +6,18 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_random_state
 
-from bagwise.baselines.base import BaselineMIL, Flags, Floats, InstanceMixin, Offsets
+from bagwise.baselines.base import (
+    BaselineMIL,
+    Columns,
+    Flags,
+    Floats,
+    InstanceMixin,
+    Offsets,
+    from_logit,
+)
 from bagwise.parameters import check_integer
 
 LARGEST_STEP = 5.0  # where every bag is mostly right the best step would be infinite
@@ -76,11 +83,11 @@ class MIBoost(InstanceMixin, BaselineMIL):
             total += 2 * c * np.where(tree.predict(X), 1.0, -1.0)
         return total
 
-    def _instance_probability(self, X: Floats) -> Floats:
-        return np.asarray(expit(self._logit(X)))
+    def _instance_probability(self, X: Floats) -> Columns:
+        return from_logit(self._logit(X))
 
-    def _bag_probability(self, X: Floats, offsets: Offsets) -> Floats:
-        return np.asarray(expit(np.add.reduceat(self._logit(X), offsets[:-1]) / np.diff(offsets)))
+    def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
+        return from_logit(np.add.reduceat(self._logit(X), offsets[:-1]) / np.diff(offsets))
 
 
 def best_step(W: Floats, margin: Floats) -> float:

@@ -11,7 +11,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from bagwise.bags import Bags
-from bagwise.baselines.base import Array, BaselineMIL, Flags, Floats, InstanceMixin, Offsets
+from bagwise.baselines.base import (
+    Array,
+    BaselineMIL,
+    Columns,
+    Flags,
+    Floats,
+    InstanceMixin,
+    Offsets,
+    from_logit,
+)
 from bagwise.parameters import check_choice, check_integer, check_number
 
 
@@ -49,14 +58,17 @@ class SIL(InstanceMixin, BaselineMIL):
         self._model = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X, labels)
         self.n_iter_ = int(self._model.n_iter_[0])
 
-    def _instance_probability(self, X: Floats) -> Floats:
-        return np.asarray(self._model.predict_proba(X)[:, 1])
+    def _instance_probability(self, X: Floats) -> Columns:
+        return from_logit(self._model.decision_function(X))
 
-    def _bag_probability(self, X: Floats, offsets: Offsets) -> Floats:
-        p = self._instance_probability(X)
+    def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
+        f = self._model.decision_function(X)
         if self.bag_score == "max":
-            return np.maximum.reduceat(p, offsets[:-1])
-        return np.add.reduceat(p, offsets[:-1]) / np.diff(offsets)
+            return from_logit(np.maximum.reduceat(f, offsets[:-1]))
+        negative, positive = (
+            np.add.reduceat(p, offsets[:-1]) / np.diff(offsets) for p in from_logit(f)
+        )
+        return negative, positive
 
 
 class _PooledLogistic(BaselineMIL):
@@ -81,8 +93,8 @@ class _PooledLogistic(BaselineMIL):
         self._model = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X, T)
         self.n_iter_ = int(self._model.n_iter_[0])
 
-    def _bag_probability(self, X: Floats, offsets: Offsets) -> Floats:
-        return np.asarray(self._model.predict_proba(X)[:, 1])
+    def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
+        return from_logit(self._model.decision_function(X))
 
 
 class MeanPoolLogistic(_PooledLogistic):
@@ -180,13 +192,14 @@ class MILR(InstanceMixin, BaselineMIL):
             )
         self.coef_, self.intercept_ = found.x[:-1], float(found.x[-1])
 
-    def _instance_probability(self, X: Floats) -> Floats:
-        return np.asarray(expit(X @ self.coef_ + self.intercept_))
+    def _instance_probability(self, X: Floats) -> Columns:
+        return from_logit(X @ self.coef_ + self.intercept_)
 
-    def _bag_probability(self, X: Floats, offsets: Offsets) -> Floats:
+    def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
         f = X @ self.coef_ + self.intercept_
         P, Q, _ = softmax_pool(f, offsets, self.alpha)
-        return P / (P + Q)  # the sum is 1 up to rounding, which may carry P alone past 1
+        total = P + Q  # it is 1 up to rounding, which may carry P alone past 1
+        return Q / total, P / total
 
 
 def softmax_pool(f: Floats, offsets: Offsets, alpha: float) -> tuple[Floats, Floats, Floats]:

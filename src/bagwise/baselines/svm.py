@@ -16,7 +16,15 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 from sklearn.utils import check_random_state
 
-from bagwise.baselines.base import BaselineMIL, Flags, Floats, InstanceMixin, Offsets
+from bagwise.baselines.base import (
+    BaselineMIL,
+    Columns,
+    Flags,
+    Floats,
+    InstanceMixin,
+    Offsets,
+    from_logit,
+)
 from bagwise.parameters import check_choice, check_integer, check_number
 
 BLOCK = 1024  # rows of the kernel matrix at a time
@@ -43,9 +51,9 @@ class _CalibratedSVM(BaselineMIL):
             decision = self._decision(self._model, X, offsets)
         self.slope_, self.intercept_ = fit_sigmoid(decision, T)
 
-    def _bag_probability(self, X: Floats, offsets: Offsets) -> Floats:
+    def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
         f = self._decision(self._model, X, offsets)
-        return np.asarray(expit(self.slope_ * f + self.intercept_))
+        return from_logit(self.slope_ * f + self.intercept_)
 
     def _held_out(self, X: Floats, offsets: Offsets, T: Flags) -> Floats | None:
         """Decision values of bags that the machine was not trained on; None for too few bags."""
@@ -98,9 +106,9 @@ class _AlternatingSVM(InstanceMixin, _CalibratedSVM):
     def _decision(self, machine: SVC, X: Floats, offsets: Offsets) -> Floats:
         return np.maximum.reduceat(machine.decision_function(X), offsets[:-1])
 
-    def _instance_probability(self, X: Floats) -> Floats:
+    def _instance_probability(self, X: Floats) -> Columns:
         f = self._model.decision_function(X)
-        return np.asarray(expit(self.slope_ * f + self.intercept_))
+        return from_logit(self.slope_ * f + self.intercept_)
 
     def _alternate(self, machine: SVC, choice: NDArray[Any], step: Any) -> SVC:
         """Repeat `step`, machine -> (choice, machine), until a choice comes again."""
