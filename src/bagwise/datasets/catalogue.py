@@ -219,8 +219,8 @@ MISSING: tuple[Missing, ...] = (
     Missing(
         "Salad",
         "[W21]",
-        "frames of videos of people who make salads, from Pham, Raich and Fern 2017; ask these "
-        "authors at Oregon State University",
+        "accelerometers on the wrists of people who make salads, from Pham, Raich and Fern 2017; "
+        "ask these authors at Oregon State University",
     ),
     Missing(
         "SICAPv2 features",
