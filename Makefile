@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-browser test-torch docs lint format bench clean
+.PHONY: help demo test test-browser test-torch docs lint format bench reproduce clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
@@ -18,6 +18,7 @@ help:
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make bench   run the benchmarks"
+	@echo "make reproduce  run the benchmarks behind docs/results.md (hours)"
 	@echo "make clean   remove the environment, caches and builds"
 
 $(BIN)/python:
@@ -73,6 +74,14 @@ format: $(VENV)/.stamp-dev
 
 bench: $(VENV)/.stamp-dev
 	$(BIN)/python benchmarks/run.py
+
+# What is done already is not run again; REPEATS=1 is a quick look.
+REPEATS ?= 5
+JOBS ?= 2
+reproduce: $(VENV)/.stamp-dev
+	$(ONE_THREAD) $(BIN)/bagwise benchmark --repeats $(REPEATS) --jobs $(JOBS) -o build/benchmark
+	$(ONE_THREAD) $(BIN)/python benchmarks/assumption.py
+	$(ONE_THREAD) $(BIN)/python benchmarks/acceptance.py
 
 clean:
 	rm -rf docs/_build docs/auto_examples docs/generated $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,12 +1,16 @@
 """Fixtures shared by all tests: where the shared data is and how it is read."""
 
 import os
-from collections.abc import Callable
-from functools import lru_cache
+import threading
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from data_files import Handler
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,3 +55,24 @@ def load_shared(shared_dir: Path) -> Callable[[str], Arrays]:
 def load_oracle(shared_dir: Path) -> Callable[[str], Arrays]:
     """`load_oracle("peers_a")` gives the read-only arrays of oracles/peers_a.npz as a dict."""
     return lambda name: dict(_read_arrays(shared_dir / "oracles" / f"{name}.npz"))
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """`serve(cut_after=[...])` starts a server of tmp_path/site and gives its address."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr("time.sleep", lambda _: None)  # pooch waits between tries
+    (tmp_path / "site").mkdir()
+    servers = []
+
+    def start(cut_after: tuple[int, ...] = ()) -> str:
+        Handler.requests, Handler.cut_after = [], list(cut_after)
+        handler = partial(Handler, directory=str(tmp_path / "site"))
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}/"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()

@@ -50,9 +50,11 @@ ORDER = [
     "estimators",
     "multiclass",
     "datasets",
+    "baselines",
     "metrics",
     "workflow",
     "plots",
+    "benchmark",
     "report",
     "demo",
     "cli_errors",
@@ -60,6 +62,7 @@ ORDER = [
     "cli_output",
     "cli_tables",
     "cli_demo",
+    "cli_benchmark",
     "cli",
     "deep",
     "detection",
@@ -77,6 +80,7 @@ OPTIONAL = [
     "pydicom",
     "PIL",
     "cv2",
+    "pooch",
 ]
 
 

@@ -8,7 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bagwise import datasets, deep, densities, detection, io, kernels, metrics, plots, report
+    from bagwise import (
+        baselines,
+        benchmark,
+        datasets,
+        deep,
+        densities,
+        detection,
+        io,
+        kernels,
+        metrics,
+        plots,
+        report,
+    )
     from bagwise.bags import Bags
     from bagwise.estimators import (
         PGVGPMIL,
@@ -45,6 +57,8 @@ __all__ = [
     "ProbitVGPMIL",
     "PsiVGPMIL",
     "__version__",
+    "baselines",
+    "benchmark",
     "datasets",
     "deep",
     "densities",
@@ -77,6 +91,8 @@ _HOME = {
     "load": "bagwise.estimators",
 }
 _MODULES = (
+    "baselines",
+    "benchmark",
     "datasets",
     "deep",
     "densities",

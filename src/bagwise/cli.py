@@ -33,7 +33,7 @@ def build_app() -> "typer.Typer":
     import rich  # noqa: F401  a missing rich is reported as early as a missing typer
     import typer
 
-    from bagwise import cli_demo, cli_tables
+    from bagwise import cli_benchmark, cli_demo, cli_tables
 
     app = typer.Typer(
         help="Bayesian multiple instance learning: probabilities for bags and their instances.",
@@ -61,6 +61,6 @@ def build_app() -> "typer.Typer":
     ) -> None:
         pass
 
-    for add in (cli_tables.add_commands, cli_demo.add_commands):
+    for add in (cli_tables.add_commands, cli_benchmark.add_commands, cli_demo.add_commands):
         add(app)
     return app

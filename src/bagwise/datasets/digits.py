@@ -36,8 +36,8 @@ def make_digit_bags(
     >>> bool((np.maximum.reduceat(truth, bags.offsets[:-1]) == bags.y).all())
     True
     """
-    wanted = _check_positive(positive)
-    low, high = _check_counts(n_bags, bag_size, witness)
+    wanted = check_positive(positive)
+    low, high = check_counts(n_bags, bag_size, witness)
     images, digits = load_digits(return_X_y=True)
     is_positive = np.isin(digits, wanted)
     pools = int(is_positive.sum()), int((~is_positive).sum())
@@ -51,8 +51,8 @@ def make_digit_bags(
     rng = np.random.default_rng(random_state)
     y = rng.permutation(np.arange(n_bags) < n_bags // 2).astype(np.int64)
     n_witness = np.zeros(n_bags, dtype=np.int64)
-    n_witness[y == 1] = _balanced_counts(n_bags // 2, low, high, rng)
-    truth = _place_witnesses(n_witness, bag_size, rng)
+    n_witness[y == 1] = balanced_counts(n_bags // 2, low, high, rng)
+    truth = place_witnesses(n_witness, bag_size, rng)
     rows = np.empty(n_bags * bag_size, dtype=np.int64)
     for kind in (0, 1):
         pool = np.flatnonzero(is_positive == kind)
@@ -60,7 +60,7 @@ def make_digit_bags(
     return Bags.from_arrays(images[rows], np.repeat(np.arange(n_bags), bag_size), y=y), truth
 
 
-def _balanced_counts(n: int, low: int, high: int, rng: np.random.Generator) -> Ints:
+def balanced_counts(n: int, low: int, high: int, rng: np.random.Generator) -> Ints:
     """n numbers in low..high, each equally often, the remainder without repetition, shuffled.
 
     Each one alone is uniform, but the sum hardly varies: independent draws could, for some seeds,
@@ -72,14 +72,14 @@ def _balanced_counts(n: int, low: int, high: int, rng: np.random.Generator) -> I
     return rng.permutation(np.concatenate(counts)).astype(np.int64)
 
 
-def _place_witnesses(n_witness: Ints, bag_size: int, rng: np.random.Generator) -> Ints:
+def place_witnesses(n_witness: Ints, bag_size: int, rng: np.random.Generator) -> Ints:
     """(N,) instance labels with n_witness[b] ones in random places of bag b."""
     labels = (np.arange(bag_size) < n_witness[:, None]).astype(np.int64)
     return rng.permuted(labels, axis=1).ravel()
 
 
 def _feasible(n_bags: int, bag_size: int, low: int, high: int, pools: tuple[int, int]) -> bool:
-    """Whether the images suffice for every possible draw of `_balanced_counts`."""
+    """Whether the images suffice for every possible draw of `balanced_counts`."""
     repeats, rest = divmod(n_bags // 2, high - low + 1)
     base = repeats * (low + high) * (high - low + 1) // 2
     fewest = base + sum(range(low, low + rest))
@@ -94,7 +94,8 @@ def _max_bags(bag_size: int, low: int, high: int, pools: tuple[int, int]) -> int
     return n
 
 
-def _check_positive(positive: Iterable[int] | int) -> Ints:
+def check_positive(positive: Iterable[int] | int) -> Ints:
+    """The positive digits, sorted."""
     digits = np.unique(np.atleast_1d(np.asarray(positive)))
     whole = digits.dtype.kind in "iu" and len(digits) > 0
     if not whole or digits[0] < 0 or digits[-1] > 9 or len(digits) > 9:
@@ -105,7 +106,8 @@ def _check_positive(positive: Iterable[int] | int) -> Ints:
     return digits.astype(np.int64)
 
 
-def _check_counts(n_bags: int, bag_size: int, witness: tuple[int, int]) -> tuple[int, int]:
+def check_counts(n_bags: int, bag_size: int, witness: tuple[int, int]) -> tuple[int, int]:
+    """Check the numbers of bags, instances and witnesses; returns the last."""
     for name, value in (("n_bags", n_bags), ("bag_size", bag_size)):
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")

@@ -3,8 +3,9 @@
 Every function takes the true labels, which may be any two values, and `p`, the probability of the
 positive label: either one number per label, (n,), or the two columns of `predict_proba`, (n, 2),
 in the sorted order of the two labels. The positive label is `pos_label`, by default the larger of
-the two. `bag_scores` and `instance_scores` compute everything for a fitted model. `froc_curve` and
-`froc_band` are for detection, where false positives are counted per volume.
+the two. `y_true` may also be Bags, whose labels are taken. `bag_scores` and `instance_scores`
+compute everything for a fitted model. `froc_curve` and `froc_band` are for detection, where false
+positives are counted per volume.
 """
 
 from bagwise.metrics.bootstrap import (
@@ -14,6 +15,17 @@ from bagwise.metrics.bootstrap import (
     precision_recall_band,
     roc_band,
 )
+from bagwise.metrics.calibration import (
+    ReliabilityCurve,
+    classwise_calibration_error,
+    reliability_curve,
+)
+from bagwise.metrics.comparison import (
+    PairedTest,
+    WinTieLoss,
+    corrected_resampled_ttest,
+    win_tie_loss,
+)
 from bagwise.metrics.froc import (
     FROC,
     FROCBand,
@@ -22,7 +34,6 @@ from bagwise.metrics.froc import (
     froc_curve,
 )
 from bagwise.metrics.models import bag_scores, instance_scores
-from bagwise.metrics.reliability import reliability_curve
 from bagwise.metrics.scores import (
     accuracy,
     average_precision,
@@ -35,11 +46,16 @@ from bagwise.metrics.scores import (
     recall,
     roc_auc,
 )
+from bagwise.metrics.uncertainty import SelectiveRisk, selective_risk, within_bag_variability
 
 __all__ = [
     "FROC",
     "Band",
     "FROCBand",
+    "PairedTest",
+    "ReliabilityCurve",
+    "SelectiveRisk",
+    "WinTieLoss",
     "accuracy",
     "average_precision",
     "bag_scores",
@@ -47,7 +63,9 @@ __all__ = [
     "bootstrap_interval",
     "bootstrap_scores",
     "brier",
+    "classwise_calibration_error",
     "confusion_matrix",
+    "corrected_resampled_ttest",
     "expected_calibration_error",
     "f1",
     "froc_band",
@@ -60,4 +78,7 @@ __all__ = [
     "reliability_curve",
     "roc_auc",
     "roc_band",
+    "selective_risk",
+    "win_tie_loss",
+    "within_bag_variability",
 ]

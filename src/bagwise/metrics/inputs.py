@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.bags import Bags
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -121,7 +123,11 @@ def _partner(label: Any) -> Any:
 
 
 def as_vector(labels: Any, name: str) -> NDArray[Any]:
-    """Labels as a vector that is not empty."""
+    """Labels as a vector that is not empty; of Bags, those of the bags."""
+    if isinstance(labels, Bags):
+        if labels.y is None:
+            raise ValueError(f"{name} has no labels: bags.y is None; pass Bags with y")
+        labels = labels.y
     vector = np.asarray(labels)
     if vector.ndim != 1 or vector.size == 0:
         raise ValueError(

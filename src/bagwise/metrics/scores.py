@@ -158,14 +158,15 @@ def expected_calibration_error(
     0.35
     """
     positive, p1 = labels_and_probabilities(y_true, p, pos_label)
-    edges = _bin_edges(p1, n_bins, strategy)
+    edges = bin_edges(p1, n_bins, strategy)
     bins = np.searchsorted(edges[1:-1], p1)
     # In a bin of k out of n, (k/n) |mean p - mean y| is |sum (p - y)| / n.
     gaps = np.bincount(bins, weights=p1 - positive)
     return float(np.abs(gaps).sum() / p1.size)
 
 
-def _bin_edges(p1: Floats, n_bins: int, strategy: str) -> Floats:
+def bin_edges(p1: Floats, n_bins: int, strategy: str) -> Floats:
+    """Limits of the bins of `expected_calibration_error`, from the lowest to the highest."""
     if n_bins < 1 or n_bins != int(n_bins):
         raise ValueError(f"n_bins must be a positive integer, got {n_bins!r}; try n_bins=10")
     grid = np.linspace(0.0, 1.0, int(n_bins) + 1)

@@ -4,6 +4,7 @@ Each display has `from_estimator` or `from_predictions`, which draw, and `plot(a
 draws again; both return the display with `ax_` and `figure_`.
 """
 
+from bagwise.plots.benchmark import plot_auc_against_time, plot_ranking, plot_reliability
 from bagwise.plots.curves import (
     FrocDisplay,
     PrecisionRecallDisplay,
@@ -20,7 +21,6 @@ from bagwise.plots.training import (
     AucTimeDisplay,
     ElboDisplay,
     VariabilityDisplay,
-    bag_variability,
 )
 
 __all__ = [
@@ -35,10 +35,12 @@ __all__ = [
     "ReliabilityDisplay",
     "RocDisplay",
     "VariabilityDisplay",
-    "bag_variability",
+    "plot_auc_against_time",
     "plot_ct_montage",
     "plot_detections",
     "plot_image_bags",
+    "plot_ranking",
+    "plot_reliability",
     "plot_slide_heatmap",
     "require_matplotlib",
 ]

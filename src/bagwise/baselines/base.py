@@ -1,0 +1,134 @@
+"""What all baselines share: input checks, scaling, and the two columns of probabilities."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags
+
+from bagwise.bags import Bags
+from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, record_features
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Offsets = NDArray[np.int64]
+Columns = tuple[Floats, Floats]  # of the negative and the positive class
+
+
+class BaselineMIL(ClassifierMixin, BaseEstimator):
+    """Common part of the baselines; a subclass says how it learns and how it scores bags."""
+
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+        """Fit from bag labels.
+
+        Parameters
+        ----------
+        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type;
+            the larger one in sorted order is the positive class.
+        """
+        self._check_parameters()
+        bags = bags_to_fit(self, X, y)
+        classes, T = binary_targets(bags)
+        _refuse_instance_labels(self, bags)
+        rows, offsets = self._rows(bags)
+        self._shift, self._scale = _scaling(rows)
+        self._learn((rows - self._shift) / self._scale, offsets, T)
+        self.classes_ = classes
+        record_features(self, bags)
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """(B, 2) probability of each class for each bag, columns in the order of `classes_`."""
+        return np.column_stack(self._bag_probability(*self._scaled(X)))
+
+    def predict(self, X: Any) -> Array:
+        """The more probable class of each bag."""
+        p = self.predict_proba(X)  # first, since it says what is wrong where there was no fit
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
+        """Accuracy on bags; `y` defaults to the labels of the bags."""
+        bags = bags_to_predict(self, X)
+        truth = bags.y if y is None else y
+        if truth is None:
+            raise ValueError("score needs labels: pass y, or Bags with y")
+        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "classes_")
+
+    def _scaled(self, X: Any) -> tuple[Floats, Offsets]:
+        rows, offsets = self._rows(bags_to_predict(self, X))
+        return (rows - self._shift) / self._scale, offsets
+
+    def _rows(self, bags: Bags) -> tuple[Array, Offsets]:
+        """What is learned from: the instances, for models that look at instances."""
+        return bags.X.astype(np.float64, copy=False), bags.offsets
+
+    def _check_parameters(self) -> None:
+        """Raise where an argument is not allowed."""
+
+    def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
+        raise NotImplementedError
+
+    def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
+        """Both probabilities: 1 - p would lose all digits of a small one."""
+        raise NotImplementedError
+
+
+class InstanceMixin:
+    """Predictions for instances, for baselines that score them."""
+
+    classes_: Any
+
+    def predict_instance_proba(self, X: Any) -> Floats:
+        """(N, 2) probability of each class for each instance, rows as in `bags.X`."""
+        rows, _ = self._scaled(X)  # type: ignore[attr-defined]
+        return np.column_stack(self._instance_probability(rows))
+
+    def predict_instances(self, X: Any) -> Array:
+        """The more probable class of each instance."""
+        p = self.predict_instance_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def _instance_probability(self, X: Floats) -> Columns:
+        raise NotImplementedError
+
+
+def from_logit(f: Floats) -> Columns:
+    """Probabilities of the negative and the positive class from log-odds.
+
+    >>> negative, positive = from_logit(np.array([0.0, 100.0]))
+    >>> negative[1] > 0, positive
+    (np.True_, array([0.5, 1. ]))
+    """
+    return np.asarray(expit(-f)), np.asarray(expit(f))
+
+
+def _refuse_instance_labels(model: BaselineMIL, bags: Bags) -> None:
+    known = bags.instance_labels
+    if known is not None and not np.all(np.isnan(known)):
+        raise ValueError(
+            f"{type(model).__name__} learns from bag labels only, but "
+            f"{int(np.sum(~np.isnan(known)))} instance labels are known; remove them with "
+            "bags.with_instance_labels(None)"
+        )
+
+
+def _scaling(X: Array) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each feature; a constant feature is only shifted."""
+    shift, spread = X.mean(axis=0), X.std(axis=0)
+    constant = spread <= 1e-12 * np.maximum(np.abs(shift), 1e-300)
+    return shift, np.where(constant, 1.0, spread)

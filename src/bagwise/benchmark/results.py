@@ -1,0 +1,110 @@
+"""Results on disk: one file per fold, written at once or not at all, and what they belong to."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Key = tuple[str, str, str, int, int]
+
+
+class ConfigurationError(ValueError):
+    """The folder holds results of another configuration."""
+
+
+class Store:
+    """A folder of results.
+
+    `configuration` says what the results depend on: {"seed": 0, "folds": 10, "sets": {name:
+    fingerprint}, "models": {name: arguments}}. More sets, models and repeats may be added to a
+    folder; anything else that differs from what is there is refused.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], configuration: dict[str, Any]) -> None:
+        self.folder = Path(folder)
+        (self.folder / "folds").mkdir(parents=True, exist_ok=True)
+        path = self.folder / "configuration.json"
+        if path.is_file():
+            there = json.loads(path.read_text(encoding="utf-8"))
+            configuration = _merged(there, configuration, self.folder)
+        write_atomically(path, json.dumps(configuration, indent=1, sort_keys=True))
+
+    def path(self, key: Key) -> Path:
+        """Where the result of a fold is kept."""
+        name, target, model, repeat, fold = key
+        stem = "__".join(re.sub(r"[^\w.-]+", "-", part) for part in (name, target, model) if part)
+        return self.folder / "folds" / f"{stem}__r{repeat}_f{fold}.json"
+
+    def has(self, key: Key) -> bool:
+        """Whether a fold is done."""
+        return self.path(key).is_file()
+
+    def add(self, key: Key, row: Row) -> None:
+        """Keep the result of a fold."""
+        write_atomically(self.path(key), json.dumps(row))
+
+    def rows(self) -> list[Row]:
+        """All results there are, in the order of sets, models, repeats and folds."""
+        files = (self.folder / "folds").glob("*.json")
+        rows = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        keys = ("set", "target", "model", "repeat", "fold")
+        return sorted(rows, key=lambda row: tuple(row[k] for k in keys))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file or none of it, whatever happens meanwhile."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_tables(rows: list[Row], folder: Path) -> list[Path]:
+    """Write results.csv and, where pyarrow is installed, results.parquet; one row per fold."""
+    tidy = [{k: v for k, v in row.items() if k != "predictions"} for row in rows]
+    columns = list(dict.fromkeys(name for row in tidy for name in row))
+    path = folder / "results.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(tidy)
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return [path]
+    table = pyarrow.table({name: [row.get(name) for row in tidy] for name in columns})
+    parquet.write_table(table, folder / "results.parquet")
+    return [path, folder / "results.parquet"]
+
+
+def _merged(there: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Both configurations in one; raises where they contradict each other."""
+    different = [k for k in ("seed", "folds", "version") if there.get(k) != new.get(k)]
+    merged = dict(new)
+    for group in ("sets", "models"):
+        both = set(there[group]) & set(new[group])
+        different += [
+            f"{group[:-1]} {name}"
+            for name in sorted(both)
+            if there[group][name] != new[group][name]
+        ]
+        merged[group] = {**there[group], **new[group]}
+    if different:
+        raise ConfigurationError(
+            f"{folder} holds results of another configuration: different {', '.join(different)}; "
+            "give another output folder, or delete this one to start anew"
+        )
+    return merged
