@@ -1,6 +1,6 @@
 """What the models reach on real data, and what instance labels add, as markdown tables.
 
-    python benchmarks/models.py [birds newsgroups colon cq500 mixed gibbs]
+    python benchmarks/models.py [--only birds newsgroups colon cq500 mixed gibbs]
 
 All but `mixed` need the shared data folder (BAGWISE_SHARED, or ../shared).
 """
@@ -26,7 +26,7 @@ FACTORISED = {"label_posterior": "factorised", "H": 100.0}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("only", nargs="*", choices=list(STUDIES), default=list(STUDIES))
+    parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     warnings.simplefilter("ignore", ConvergenceWarning)
     with threadpool_limits(1, user_api="blas"):
         for name in parser.parse_args().only:
