@@ -290,13 +290,15 @@ def test_a_folder_of_slides(tmp_path: Path) -> None:
     out = pd.read_csv(tmp_path / "p.csv")
     assert list(out.columns[:4]) == ["slide_id", "instance_id", "x", "y"]
     assert len(out) == 60
+    assert (out[["x", "y"]] % 256 == 0).all(axis=None)  # pixels, though the model counts cells
+    assert out["x"].max() >= 256
     scores = json.loads(
         good("evaluate", model, tmp_path / "features", "--slides", slides, "--json")
     )
     assert scores["bags"]["n"] == 12
     lines[3] = "s99,1,c1"
     bad = _file(tmp_path, "bad.csv", "\n".join(lines) + "\n")
-    assert "no file s99.h5" in refused(
+    assert "e.g. 's99'" in refused(
         "fit", tmp_path / "features", "--slides", bad, "-o", tmp_path / "n.bagwise"
     )
     assert "--slides" in refused("fit", tmp_path / "features", "-o", tmp_path / "n.bagwise")

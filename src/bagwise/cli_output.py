@@ -69,7 +69,7 @@ def _write_tiles(
     names = None if bags.instance_ids is None else bags.instance_ids[back]
     write_geojson(
         path,
-        bags.coords[back],
+        bags.coords[back] if table.pixels is None else table.pixels,
         found.p[back, 1],
         found.std[back],
         tile_size,

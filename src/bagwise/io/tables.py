@@ -31,6 +31,7 @@ class Table:
     columns: Columns
     notes: tuple[str, ...]
     name: str
+    pixels: NDArray[Any] | None = None  # of the rows, where coords of the bags count grid cells
 
 
 def read_table(
