@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from bagwise import Bags, ProbitVGPMIL, plots
+from bagwise import Bags, ProbitVGPMIL, metrics, plots
 from bagwise.plots.style import POSITIVE
 
 
@@ -123,7 +123,7 @@ def test_relevance_counts_what_was_pruned() -> None:
 
 
 def test_variability_falls_with_coupling(bags: Bags) -> None:
-    spread = plots.bag_variability(np.tile([0.0, 1.0], 60), bags)
+    spread = metrics.bag_variability(np.tile([0.0, 1.0], 60), bags)
     np.testing.assert_allclose(spread, 0.5)
     display = plots.VariabilityDisplay.from_predictions([1.0, 0.0], [spread / 2, spread])
     x, y = display.ax_.lines[0].get_data()

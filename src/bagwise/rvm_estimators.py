@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, is_bagged
-from bagwise.classifier import BagClassifierMIL, generator
+from bagwise.classifier import BagClassifierMIL
 from bagwise.inducing import kmeans_points
 from bagwise.infer.loop import warn_not_converged
 from bagwise.io.modelfile import register
@@ -29,13 +29,7 @@ from bagwise.rvm.evidence import (
 )
 from bagwise.rvm.penalty import choose_alpha, fit_alpha, fit_evidence
 from bagwise.rvm.posterior import FeatureMap, LinearPosterior
-from bagwise.validation import (
-    bags_to_fit,
-    bags_to_predict,
-    binary_targets,
-    known_labels,
-    record_features,
-)
+from bagwise.validation import bags_to_predict
 
 Array = NDArray[Any]
 
@@ -84,28 +78,14 @@ class LinearMIL(BagClassifierMIL):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Fit from bag labels.
-
-        Parameters
-        ----------
-        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type;
-            the larger one in sorted order is the positive class.
-
-        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
-        """
-        self._check_parameters()
-        bags = bags_to_fit(self, X, y)
-        classes, T = binary_targets(bags)
-        known = known_labels(bags, T)
-        rng = generator(self.random_state)
+    def _fit_bags(
+        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
+    ) -> None:
         features = self._feature_map(bags, T, rng)
         design = self._design(bags, T, known, features)
         fit = self._solve(design, rng)
         self.posterior_ = features.posterior(fit.modes[0], fit.columns, int(rng.integers(2**31)))
-        self._store(fit, self.posterior_.n_weights, classes, bags)
-        return self
+        self._store(fit, self.posterior_.n_weights)
 
     @property
     def coef_(self) -> Array:
@@ -238,7 +218,7 @@ class LinearMIL(BagClassifierMIL):
     ) -> Design:
         return features.design(bags.X, bags.offsets, T, known, self.chunk_size)
 
-    def _store(self, fit: Fit, n_weights: int, classes: Array, bags: Bags) -> None:
+    def _store(self, fit: Fit, n_weights: int) -> None:
         if not fit.trace.converged:
             warn_not_converged(self.max_iter, self.tol, "nats")
         self.alpha_ = np.full(n_weights, np.inf)
@@ -247,8 +227,6 @@ class LinearMIL(BagClassifierMIL):
         self.log_evidence_ = fit.trace.history[-1]
         self.n_iter_ = fit.trace.n_iter
         self.converged_ = fit.trace.converged
-        self.classes_ = classes
-        record_features(self, bags)
 
     def _spread_out(self, values: Array) -> Array:
         """Values of the weights in use among zeros, in raw units."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bagwise.classifier import plain_seed
 from bagwise.io.atomic import atomic_file
 from bagwise.io.requirements import require
 from bagwise.io.state_codec import ModelFileError
@@ -48,8 +49,7 @@ def _storable(model: AttentionMIL) -> dict[str, Any]:
     parameters = model.get_params(deep=False)
     if not isinstance(parameters["encoder"], str):
         parameters["encoder"] = None
-    seed = parameters["random_state"]
-    parameters["random_state"] = seed if isinstance(seed, int) else None
+    parameters["random_state"] = plain_seed(parameters["random_state"])
     shape = parameters["image_shape"]
     parameters["image_shape"] = None if shape is None else [int(s) for s in shape]
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}

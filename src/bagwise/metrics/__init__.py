@@ -35,6 +35,7 @@ from bagwise.metrics.scores import (
     recall,
     roc_auc,
 )
+from bagwise.metrics.variability import bag_variability
 
 __all__ = [
     "FROC",
@@ -44,6 +45,7 @@ __all__ = [
     "average_precision",
     "bag_scores",
     "bag_tpr_instance_fpr_auc",
+    "bag_variability",
     "bootstrap_interval",
     "bootstrap_scores",
     "brier",

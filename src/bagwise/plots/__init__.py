@@ -20,7 +20,6 @@ from bagwise.plots.training import (
     AucTimeDisplay,
     ElboDisplay,
     VariabilityDisplay,
-    bag_variability,
 )
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "ReliabilityDisplay",
     "RocDisplay",
     "VariabilityDisplay",
-    "bag_variability",
     "plot_ct_montage",
     "plot_detections",
     "plot_image_bags",

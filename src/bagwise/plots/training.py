@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise.plots.style import INK, PROBABILITY, QUIET, SERIES, Floats, axes_for, tidy, vector
+from bagwise.metrics import bag_variability
+from bagwise.plots.style import INK, PROBABILITY, QUIET, SERIES, axes_for, tidy, vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,18 +107,6 @@ class VariabilityDisplay:
         ax.legend(frameon=False, fontsize=9)
         self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
         return self
-
-
-def bag_variability(p: ArrayLike, bags: Any) -> Floats:
-    """Standard deviation of the instance probabilities inside each bag [M24, Sec. 4.4].
-
-    >>> from bagwise import Bags
-    >>> bag_variability([0.1, 0.3, 0.5], Bags.from_list([[[1.0], [2.0]], [[3.0]]]))
-    array([0.1, 0. ])
-    """
-    values = vector(p, bags.n_instances, "p")
-    ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
-    return np.array([np.std(values[a:b]) for a, b in ranges])
 
 
 class AucTimeDisplay:
