@@ -103,6 +103,34 @@ def test_fit_says_what_it_guessed_and_which_class_is_positive(tmp_path: Path) ->
     assert model.feature_names_in_.tolist() == ["area", "shade"]
 
 
+@pytest.mark.parametrize("name", ["mirvm", "rvm", "mi-logistic"])
+def test_linear_models_say_which_features_they_use(fitted: Path, tmp_path: Path, name: str) -> None:
+    model = tmp_path / "m.bagwise"
+    shown = good(
+        "fit", fitted / "cells.csv", "--label", "diagnosis", "--positive", "cancer",
+        "--model", name, "-o", model, "--json",
+    )  # fmt: skip
+    assert json.loads(shown)["elbo"] is None
+    assert json.loads(shown)["log_evidence"] < 0
+    loaded = bw.load(model)
+    assert loaded.metadata_["classes"] == ["healthy", "cancer"]
+    found = json.loads(good("inspect", model, "--json"))
+    assert {f["feature"] for f in found["selected"]} == set(
+        loaded.feature_names_in_[loaded.selected_features_]
+    )
+    card = good("inspect", model)
+    assert re.search(r"selected +\d of 2, \d surely not 0: \w+ [+-]", card), card
+    assert "ELBO" not in card
+
+
+def test_models_of_several_tasks_are_for_python(fitted: Path) -> None:
+    line = refused(
+        "fit", fitted / "cells.csv", "--positive", "cancer", "--label", "diagnosis",
+        "--model", "MultiTaskMIRVM", "-o", fitted / "n.bagwise",
+    )  # fmt: skip
+    assert "use it in Python" in line
+
+
 def test_text_labels_need_a_positive_one(fitted: Path) -> None:
     line = refused("fit", fitted / "cells.csv", "--label", "diagnosis", "-o", fitted / "n.bagwise")
     assert "--positive" in line

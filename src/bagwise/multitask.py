@@ -116,6 +116,16 @@ class MultiTaskMIRVM(MIRVM):
         return np.array([self.for_task(t).coef_std_ for t in self.posterior_.tasks])
 
     @property
+    def scaled_coef_(self) -> Array:
+        """(n_tasks, D) weights of the scaled features; see `MIRVM.scaled_coef_`."""
+        return np.array([self.for_task(t).scaled_coef_ for t in self.posterior_.tasks])
+
+    @property
+    def scaled_coef_std_(self) -> Array:
+        """(n_tasks, D) posterior standard deviations of `scaled_coef_`."""
+        return np.array([self.for_task(t).scaled_coef_std_ for t in self.posterior_.tasks])
+
+    @property
     def intercept_(self) -> Array:  # type: ignore[override]
         """(n_tasks,) intercepts."""
         return np.array([self.for_task(t).intercept_ for t in self.posterior_.tasks])

@@ -93,11 +93,21 @@ class LinearMIL(BagClassifierMIL):
 
         With a kernel, (M,) weights of the basis points.
         """
-        return self._spread_out(self.posterior_.m[:-1])
+        return self._raw(self.scaled_coef_)
 
     @property
     def coef_std_(self) -> Array:
         """Posterior standard deviations of `coef_`, 0 where pruned."""
+        return self._raw(self.scaled_coef_std_)
+
+    @property
+    def scaled_coef_(self) -> Array:
+        """Weights of the features as the model scaled them: their sizes can be compared."""
+        return self._spread_out(self.posterior_.m[:-1])
+
+    @property
+    def scaled_coef_std_(self) -> Array:
+        """Posterior standard deviations of `scaled_coef_`."""
         return self._spread_out(np.sqrt(np.diagonal(self.posterior_.S)[:-1]))
 
     @property
@@ -229,11 +239,14 @@ class LinearMIL(BagClassifierMIL):
         self.converged_ = fit.trace.converged
 
     def _spread_out(self, values: Array) -> Array:
-        """Values of the weights in use among zeros, in raw units."""
+        """Values of the weights in use among zeros."""
+        out = np.zeros(self.posterior_.n_weights)
+        out[self.posterior_.columns] = values
+        return out
+
+    def _raw(self, weights: Array) -> Array:
         q = self.posterior_
-        out = np.zeros(q.n_weights)
-        out[q.columns] = values
-        return out / q.scale if q.kernel is None else out
+        return weights / q.scale if q.kernel is None else weights
 
     def _require_features(self, what: str) -> None:
         if self.posterior_.kernel is not None:

@@ -34,7 +34,12 @@ ALIASES = {
     "gamma": "GammaVGPMIL",
     "large-margin": "LargeMarginVGPMIL",
     "ising": "IsingVGPMIL",
+    "mirvm": "MIRVM",
+    "rvm": "RVM",
+    "mi-logistic": "MILogisticRegression",
 }
+# Tables have no column that says which task a bag is of.
+_PYTHON_ONLY = ("MultiTaskMIRVM",)
 # Pairs of text labels that say by themselves which is positive, in lower case.
 _OBVIOUS = {
     ("no", "yes"),
@@ -198,8 +203,11 @@ class Fitted:
 def model_class(name: str) -> Any:
     """A model by its short name (probit) or its class name (ProbitVGPMIL)."""
     kind = ALIASES.get(name.lower(), name)
+    if kind in _PYTHON_ONLY:
+        raise ValueError(f"{kind} needs the task of each bag; use it in Python")
     if kind not in MODELS:
-        known = ", ".join([*ALIASES, *(m for m in MODELS if m not in ALIASES.values())])
+        listed = {*ALIASES.values(), *_PYTHON_ONLY}
+        known = ", ".join([*ALIASES, *(m for m in MODELS if m not in listed)])
         raise ValueError(f"there is no model {name!r}; choose one of {known}")
     return MODELS[kind]
 
@@ -378,6 +386,37 @@ def intervals(positive: Array, p: Array) -> dict[str, tuple[float, float]]:
 # --- Describing ----------------------------------------------------------------------------------
 
 
+def objective(model: Any) -> dict[str, Any]:
+    """What the fit maximised, and whether it settled; None where a model has no such thing."""
+    return {
+        "elbo": float(model.elbo_) if hasattr(model, "elbo_") else None,
+        "log_evidence": float(model.log_evidence_) if hasattr(model, "log_evidence_") else None,
+        "n_iter": int(model.n_iter_),
+        "converged": bool(model.converged_),
+    }
+
+
+def selected_features(model: Any) -> list[dict[str, Any]] | None:
+    """Features that a linear model uses, largest weight first; None for other models.
+
+    Weights are those of the scaled features, so that they can be compared.
+    """
+    if not hasattr(model, "selected_features_") or model.posterior_.kernel is not None:
+        return None
+    names = getattr(model, "feature_names_in_", None)
+    weight, std, supported = model.scaled_coef_, model.scaled_coef_std_, model.get_support()
+    used = [
+        {
+            "feature": int(j) if names is None else str(names[j]),
+            "weight": float(weight[j]),
+            "std": float(std[j]),
+            "supported": bool(supported[j]),
+        }
+        for j in model.selected_features_
+    ]
+    return sorted(used, key=lambda f: -abs(f["weight"]))
+
+
 def describe_model(model: Any) -> dict[str, Any]:
     """What a model is, as plain values: for `bagwise inspect` and the model card."""
     names = getattr(model, "feature_names_in_", None)
@@ -398,8 +437,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "kernel": repr(model.kernel_) if hasattr(model, "kernel_") else None,
         "mean": float(model.mean_) if hasattr(model, "mean_") else None,
         "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
-        "elbo": float(model.elbo_) if hasattr(model, "elbo_") else None,
-        "n_iter": int(model.n_iter_) if hasattr(model, "n_iter_") else None,
-        "converged": bool(model.converged_) if hasattr(model, "converged_") else None,
+        **objective(model),
+        "selected": selected_features(model),
         "fitted": getattr(model, "metadata_", {}),
     }
