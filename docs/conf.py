@@ -1,6 +1,9 @@
 """Configuration of the documentation site; `make docs` builds it."""
 
+import os
 from importlib.metadata import version as installed
+from importlib.util import find_spec
+from pathlib import Path
 
 project = "bagwise"
 author = "The bagwise developers"
@@ -19,7 +22,7 @@ exclude_patterns = ["_build", "auto_examples/*.md5", "GALLERY_HEADER.rst"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
-# Links to files of the repository that are no pages of the site.
+# A function among the settings cannot be kept for the next build, which then starts anew.
 suppress_warnings = ["config.cache"]
 
 autosummary_generate = True
@@ -28,10 +31,37 @@ autodoc_typehints = "none"
 
 templates_path = ["_templates"]
 
+# Examples whose package or data are missing are shown, but not run.
+shared = Path(os.environ.get("BAGWISE_SHARED") or "nowhere")
+runnable = {
+    "attention_and_gp": find_spec("torch") is not None,
+    "nuclei_heatmap": (shared / "data" / "colon_nuclei.npz").is_file(),
+}
+left_out = "|".join(name for name, there in runnable.items() if not there)
+seen_figures = []
+
+
+def figure_scraper(block, block_vars, gallery_conf):
+    """Pictures of the figures that functions return, which pyplot does not know of."""
+    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
+    from sphinx_gallery.scrapers import figure_rst
+
+    known = [*seen_figures, *map(plt.figure, plt.get_fignums())]
+    paths = []
+    for value in block_vars["example_globals"].values():
+        if isinstance(value, Figure) and not any(value is other for other in known):
+            seen_figures.append(value)
+            paths.append(next(block_vars["image_path_iterator"]))
+            value.savefig(paths[-1])
+    return figure_rst(paths, gallery_conf["src_dir"])
+
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
-    "filename_pattern": r"/plot_",
+    "filename_pattern": rf"/plot_(?!{left_out})" if left_out else "/plot_",
+    "image_scrapers": ("matplotlib", figure_scraper),
     "within_subsection_order": "FileNameSortKey",
     "show_memory": False,
     "download_all_examples": False,

@@ -14,7 +14,7 @@ train, test, truth = bags[:50], bags[50:], truth[500:]
 model = bw.ProbitVGPMIL(random_state=0).fit(train)
 
 p, std = model.predict_instance_proba(test[:4], return_std=True)
-plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a 9")
+figure = plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a 9")
 
 # %%
 # The same bag as bars; orange bars are truly positive, lines span one standard deviation.
