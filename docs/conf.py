@@ -47,10 +47,10 @@ def figure_scraper(block, block_vars, gallery_conf):
     from matplotlib.figure import Figure
     from sphinx_gallery.scrapers import figure_rst
 
-    known = [*seen_figures, *map(plt.figure, plt.get_fignums())]
+    seen_figures.extend(map(plt.figure, plt.get_fignums()))  # these the other scraper draws
     paths = []
     for value in block_vars["example_globals"].values():
-        if isinstance(value, Figure) and not any(value is other for other in known):
+        if isinstance(value, Figure) and not any(value is other for other in seen_figures):
             seen_figures.append(value)
             paths.append(next(block_vars["image_path_iterator"]))
             value.savefig(paths[-1])
@@ -61,7 +61,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": rf"/plot_(?!{left_out})" if left_out else "/plot_",
-    "image_scrapers": ("matplotlib", figure_scraper),
+    "image_scrapers": (figure_scraper, "matplotlib"),
     "within_subsection_order": "FileNameSortKey",
     "show_memory": False,
     "download_all_examples": False,

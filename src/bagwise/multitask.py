@@ -33,7 +33,6 @@ class MultiTaskMIRVM(MIRVM):
 
     Attributes
     ----------
-    tasks_ : names of the tasks.
     alpha_ : (D,) shared prior precisions, infinite where a feature was pruned.
 
     Examples

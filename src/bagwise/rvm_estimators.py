@@ -132,7 +132,7 @@ class LinearMIL(BagClassifierMIL):
         return q.basis[q.columns] * q.scale + q.shift
 
     def get_support(self, indices: bool = False) -> Array:
-        """Features that were not pruned and whose |weight| exceeds `support_z` deviations.
+        """Features whose weight exceeds `support_z` standard deviations in size.
 
         A mask (D,), or with `indices` their numbers.
         """
@@ -364,8 +364,8 @@ class MILogisticRegression(LinearMIL):
         "cv" the held-out log-likelihood in 5-fold cross-validation, as in the paper; a number is
         taken as given. 0 is maximum likelihood, which exists only if no linear rule separates
         the bags.
-    kernel, n_basis, standardize, support_z, bag_score, max_iter, tol, chunk_size, random_state,
-    verbose : as in `MIRVM`.
+
+    The others are those of `MIRVM` without `alpha_init`, `alpha_limits` and `update`.
 
     Examples
     --------

@@ -28,6 +28,8 @@ class SlideFileError(ValueError):
 class SlideFeatures:
     """Features of the patches of one slide.
 
+    Parameters
+    ----------
     features : (n, D).
     coords : (n, 2) x and y of the patches' upper left corners in pixels of level 0 (full
         resolution), or None.
