@@ -22,8 +22,6 @@ exclude_patterns = ["_build", "auto_examples/*.md5", "GALLERY_HEADER.rst"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
-# A function among the settings cannot be kept for the next build, which then starts anew.
-suppress_warnings = ["config.cache"]
 
 autosummary_generate = True
 autodoc_member_order = "bysource"
@@ -38,30 +36,11 @@ runnable = {
     "nuclei_heatmap": (shared / "data" / "colon_nuclei.npz").is_file(),
 }
 left_out = "|".join(name for name, there in runnable.items() if not there)
-seen_figures = []
-
-
-def figure_scraper(block, block_vars, gallery_conf):
-    """Pictures of the figures that functions return, which pyplot does not know of."""
-    from matplotlib import pyplot as plt
-    from matplotlib.figure import Figure
-    from sphinx_gallery.scrapers import figure_rst
-
-    seen_figures.extend(map(plt.figure, plt.get_fignums()))  # these the other scraper draws
-    paths = []
-    for value in block_vars["example_globals"].values():
-        if isinstance(value, Figure) and not any(value is other for other in seen_figures):
-            seen_figures.append(value)
-            paths.append(next(block_vars["image_path_iterator"]))
-            value.savefig(paths[-1])
-    return figure_rst(paths, gallery_conf["src_dir"])
-
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": rf"/plot_(?!{left_out})" if left_out else "/plot_",
-    "image_scrapers": (figure_scraper, "matplotlib"),
     "within_subsection_order": "FileNameSortKey",
     "show_memory": False,
     "download_all_examples": False,

@@ -6,6 +6,8 @@ A bag of ten handwritten digits is positive if it holds a 2 or a 9. The model is
 bags only, and finds the digits.
 """
 
+import matplotlib.pyplot as plt
+
 import bagwise as bw
 from bagwise.plots import InstanceProbabilityDisplay, plot_image_bags
 
@@ -22,3 +24,4 @@ figure = plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly
 positive = int(test.y.argmax())
 bag = test.with_instance_labels(truth)[positive]
 InstanceProbabilityDisplay.from_estimator(model, bag)
+plt.show()

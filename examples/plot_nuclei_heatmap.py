@@ -11,6 +11,7 @@ looks for ``data/colon_nuclei.npz`` in the folder that ``BAGWISE_SHARED`` names.
 import os
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import bagwise as bw
@@ -42,4 +43,4 @@ figure = plot_slide_heatmap(
     top=None,
     title=f"Image {test.ids[last]}: probability of an epithelial nucleus",
 )
-figure.savefig("nuclei_heatmap.png")
+plt.show()

@@ -1,7 +1,5 @@
 """Displays: what they draw, that they take axes, and what they refuse."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
@@ -10,12 +8,6 @@ from bagwise import MIRVM, Bags, ProbitVGPMIL, metrics, plots
 from bagwise.datasets.cad import CadData, make_cad_bags
 from bagwise.kernels import RBF
 from bagwise.plots.style import POSITIVE
-
-
-@pytest.fixture(autouse=True)
-def closed_figures() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")

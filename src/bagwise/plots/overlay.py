@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise.plots.heatmap import PROBABILITY_COLOURS, HeatmapDisplay, colour_map
-from bagwise.plots.style import INK, POSITIVE, Floats, column, require_matplotlib, vector
+from bagwise.plots.style import (
+    INK,
+    POSITIVE,
+    Floats,
+    column,
+    new_figure,
+    require_matplotlib,
+    vector,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,8 +100,6 @@ def plot_ct_montage(
     2
     """
     require_matplotlib()
-    from matplotlib.figure import Figure
-
     pictures = _pictures(images, image_shape)
     n = len(pictures)
     p = column(p, n)
@@ -103,7 +109,7 @@ def plot_ct_montage(
     columns = min(columns, n)
     rows = -(-n // columns)
     header = 0.5 if title else 0.1
-    figure = Figure(figsize=(1.25 * columns, 1.5 * rows + header), dpi=130)
+    figure = new_figure(1.25 * columns, 1.5 * rows + header, dpi=130)
     for i, picture in enumerate(pictures):
         axes = figure.add_axes(_cell(i, rows, columns, header / (1.5 * rows + header)))
         axes.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0)
@@ -171,15 +177,13 @@ def plot_detections(
     1
     """
     require_matplotlib()
-    from matplotlib.figure import Figure
-
     if not len(images) == len(detections) == (len(images) if truth is None else len(truth)):
         raise ValueError("images, detections and truth must have one entry per image")
     labels = sorted({d.label for found in detections for d in found}, key=str)
     colors = {label: CLASS_COLORS[i % len(CLASS_COLORS)] for i, label in enumerate(labels)}
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
-    figure = Figure(figsize=(2.6 * columns, 2.7 * rows + 0.4), dpi=120, layout="constrained")
+    figure = new_figure(2.6 * columns, 2.7 * rows + 0.4, dpi=120, layout="constrained")
     for i, image in enumerate(images):
         axes = figure.add_subplot(rows, columns, i + 1)
         axes.imshow(np.asarray(image), cmap="gray")
