@@ -172,12 +172,15 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
         """Accuracy on bags; `y` defaults to the labels of the bags."""
         return bag_accuracy(self, self._bags(X), y, sample_weight)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network to a safetensors file with a JSON header; `load_network` reads it."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the network to a safetensors file with a JSON header; `load_network` reads it.
+
+        With `overwrite=False` an existing file is kept and FileExistsError raised.
+        """
         from bagwise.deep.files import save_network
 
         check_is_fitted(self)
-        save_network(self, path)
+        save_network(self, path, overwrite=overwrite)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "network_")

@@ -21,7 +21,9 @@ SCHEMA = 1
 KEYS = {"format", "schema", "parameters", "classes", "n_inputs", "feature_names", "epochs", "best"}
 
 
-def save_network(model: AttentionMIL, path: str | os.PathLike[str]) -> None:
+def save_network(
+    model: AttentionMIL, path: str | os.PathLike[str], *, overwrite: bool = True
+) -> None:
     """Write a fitted `AttentionMIL` to one safetensors file, completely or not at all.
 
     The file's metadata holds one JSON text under "bagwise": arguments, classes, history.
@@ -40,7 +42,7 @@ def save_network(model: AttentionMIL, path: str | os.PathLike[str]) -> None:
         "best": model.best_epoch_,
     }
     data = save(tensors, metadata={"bagwise": json.dumps(header)})
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(data)
 
 
