@@ -324,6 +324,14 @@ def test_a_folder_of_slides(tmp_path: Path) -> None:
         good("evaluate", model, tmp_path / "features", "--slides", slides, "--json")
     )
     assert scores["bags"]["n"] == 12
+    one = tmp_path / "one"
+    one.mkdir()
+    (tmp_path / "features" / "s3.h5").rename(one / "s3.h5")
+    good("predict", model, one, "-o", tmp_path / "s3.geojson", "--tile-size", 256)
+    tiles = json.loads((tmp_path / "s3.geojson").read_text())["features"]
+    corners = [tile["geometry"]["coordinates"][0][0] for tile in tiles]
+    assert corners == out.loc[out["slide_id"] == "s3", ["x", "y"]].to_numpy().tolist()
+    (one / "s3.h5").rename(tmp_path / "features" / "s3.h5")
     lines[3] = "s99,1,c1"
     bad = _file(tmp_path, "bad.csv", "\n".join(lines) + "\n")
     assert "e.g. 's99'" in refused(

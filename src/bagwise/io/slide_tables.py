@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,18 @@ def list_folder(folder: str | os.PathLike[str]) -> SlideList:
 
 def slide_columns(table: str | os.PathLike[str]) -> list[str]:
     """The column names of a CSV of slides."""
-    with Path(table).open(newline="", encoding="utf-8-sig") as file:
-        return list(csv.DictReader(file).fieldnames or [])
+    return _read_csv(Path(table))[0]
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Column names and rows."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SlideFileError(f"{path} is no CSV in UTF-8 ({error}); save it as one") from error
+    return list(reader.fieldnames or []), rows
 
 
 def _check_folder(folder: Path) -> None:
@@ -128,22 +139,20 @@ def _check_folder(folder: Path) -> None:
 
 
 def _read_rows(path: Path, columns: list[str], slide: str) -> list[dict[str, str]]:
-    lacking = [c for c in columns if c not in slide_columns(path)]
+    names, rows = _read_csv(path)
+    lacking = [c for c in columns if c not in names]
     if lacking:
         raise ValueError(
-            f"{path} has no column {lacking[0]!r}; it has {slide_columns(path)}; name the columns "
+            f"{path} has no column {lacking[0]!r}; it has {names}; name the columns "
             "with case=, slide=, label= (--group, --bag, --label)"
         )
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
     for number, row in enumerate(rows, start=2):
         empty = [c for c in columns if not (row[c] or "").strip()]
         if empty:
             raise ValueError(f"{path}, line {number}: column {empty[0]!r} is empty; fill it in")
     if not rows:
         raise ValueError(f"{path} lists no slide")
-    names = [row[slide] for row in rows]
-    twice = sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else []
+    twice = [name for name, count in Counter(row[slide] for row in rows).items() if count > 1]
     if twice:
         raise ValueError(f"{path} lists slide {twice[0]!r} more than once; keep one row for each")
     return rows
