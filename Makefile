@@ -59,7 +59,7 @@ docs: $(VENV)/.stamp-docs
 	@echo "open docs/_build/html/index.html"
 
 test-torch: $(VENV)/.stamp-torch
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py src/bagwise/deep
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py tests/test_examples.py src/bagwise/deep
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
