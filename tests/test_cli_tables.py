@@ -103,6 +103,34 @@ def test_fit_says_what_it_guessed_and_which_class_is_positive(tmp_path: Path) ->
     assert model.feature_names_in_.tolist() == ["area", "shade"]
 
 
+@pytest.mark.parametrize("name", ["mirvm", "rvm", "mi-logistic"])
+def test_linear_models_say_which_features_they_use(fitted: Path, tmp_path: Path, name: str) -> None:
+    model = tmp_path / "m.bagwise"
+    shown = good(
+        "fit", fitted / "cells.csv", "--label", "diagnosis", "--positive", "cancer",
+        "--model", name, "-o", model, "--json",
+    )  # fmt: skip
+    assert json.loads(shown)["elbo"] is None
+    assert json.loads(shown)["log_evidence"] < 0
+    loaded = bw.load(model)
+    assert loaded.metadata_["classes"] == ["healthy", "cancer"]
+    found = json.loads(good("inspect", model, "--json"))
+    assert {f["feature"] for f in found["selected"]} == set(
+        loaded.feature_names_in_[loaded.selected_features_]
+    )
+    card = good("inspect", model)
+    assert re.search(r"selected +\d of 2, \d surely not 0: \w+ [+-]", card), card
+    assert "ELBO" not in card
+
+
+def test_models_of_several_tasks_are_for_python(fitted: Path) -> None:
+    line = refused(
+        "fit", fitted / "cells.csv", "--positive", "cancer", "--label", "diagnosis",
+        "--model", "MultiTaskMIRVM", "-o", fitted / "n.bagwise",
+    )  # fmt: skip
+    assert "use it in Python" in line
+
+
 def test_text_labels_need_a_positive_one(fitted: Path) -> None:
     line = refused("fit", fitted / "cells.csv", "--label", "diagnosis", "-o", fitted / "n.bagwise")
     assert "--positive" in line
@@ -290,13 +318,23 @@ def test_a_folder_of_slides(tmp_path: Path) -> None:
     out = pd.read_csv(tmp_path / "p.csv")
     assert list(out.columns[:4]) == ["slide_id", "instance_id", "x", "y"]
     assert len(out) == 60
+    assert (out[["x", "y"]] % 256 == 0).all(axis=None)  # pixels, though the model counts cells
+    assert out["x"].max() >= 256
     scores = json.loads(
         good("evaluate", model, tmp_path / "features", "--slides", slides, "--json")
     )
     assert scores["bags"]["n"] == 12
+    one = tmp_path / "one"
+    one.mkdir()
+    (tmp_path / "features" / "s3.h5").rename(one / "s3.h5")
+    good("predict", model, one, "-o", tmp_path / "s3.geojson", "--tile-size", 256)
+    tiles = json.loads((tmp_path / "s3.geojson").read_text())["features"]
+    corners = [tile["geometry"]["coordinates"][0][0] for tile in tiles]
+    assert corners == out.loc[out["slide_id"] == "s3", ["x", "y"]].to_numpy().tolist()
+    (one / "s3.h5").rename(tmp_path / "features" / "s3.h5")
     lines[3] = "s99,1,c1"
     bad = _file(tmp_path, "bad.csv", "\n".join(lines) + "\n")
-    assert "no file s99.h5" in refused(
+    assert "e.g. 's99'" in refused(
         "fit", tmp_path / "features", "--slides", bad, "-o", tmp_path / "n.bagwise"
     )
     assert "--slides" in refused("fit", tmp_path / "features", "-o", tmp_path / "n.bagwise")

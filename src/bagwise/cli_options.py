@@ -37,7 +37,11 @@ Positive = Annotated[
     str | None, typer.Option(help="The label that is positive; needed if labels are text.")
 ]
 ModelName = Annotated[
-    str, typer.Option(help="probit, vgpmil, pg, gamma, large-margin, ising, or a class name.")
+    str,
+    typer.Option(
+        help="probit, vgpmil, pg, gamma, large-margin, ising, mirvm, rvm, mi-logistic, "
+        "or a class name."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -69,7 +69,7 @@ def _write_tiles(
     names = None if bags.instance_ids is None else bags.instance_ids[back]
     write_geojson(
         path,
-        bags.coords[back],
+        bags.coords[back] if table.pixels is None else table.pixels,
         found.p[back, 1],
         found.std[back],
         tile_size,
@@ -140,7 +140,9 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("mean", found["mean"] and f"{found['mean']:.4g}"),
         ("inducing points", found["n_inducing"]),
         ("ELBO", found["elbo"] and f"{found['elbo']:.4f}"),
-        ("sweeps", f"{found['n_iter']}, {'' if found['converged'] else 'NOT '}converged"),
+        ("log evidence", found["log_evidence"] and f"{found['log_evidence']:.4f}"),
+        ("selected", found["selected"] and _weights(found["selected"], found["n_features"])),
+        ("iterations", f"{found['n_iter']}, {'' if found['converged'] else 'NOT '}converged"),
         ("arguments", ", ".join(f"{k}={v}" for k, v in found["arguments"].items())),
         ("columns", _plain(fitted.get("columns"))),
         ("fitted on", _plain(data)),
@@ -153,6 +155,13 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+
+
+def _weights(selected: list[dict[str, Any]], n_features: int) -> str:
+    shown = [f"{f['feature']} {f['weight']:+.2f} ± {f['std']:.2f}" for f in selected[:8]]
+    sure = sum(f["supported"] for f in selected)
+    more = ", ..." if len(selected) > len(shown) else ""
+    return f"{len(selected)} of {n_features}, {sure} surely not 0: {', '.join(shown)}{more}"
 
 
 def _plain(values: dict[str, Any] | None) -> str | None:

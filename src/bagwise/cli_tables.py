@@ -357,6 +357,7 @@ def tell(table: "Table", quiet: bool) -> None:
 def show_fit(fitted: Any, path: str, json: bool) -> None:
     """Say what was fitted and where it is."""
     from bagwise.cli_output import show_scores
+    from bagwise.workflow import objective
 
     model = fitted.model
     if json:
@@ -365,9 +366,7 @@ def show_fit(fitted: Any, path: str, json: bool) -> None:
                 "output": path,
                 "model": type(model).__name__,
                 "positive": model.metadata_["classes"][1],
-                "elbo": model.elbo_,
-                "n_iter": model.n_iter_,
-                "converged": model.converged_,
+                **objective(model),
                 "held_out": fitted.held_out,
             }
         )
@@ -376,7 +375,7 @@ def show_fit(fitted: Any, path: str, json: bool) -> None:
         show_scores(fitted.held_out, heading="Held-out bags")
     state = "converged" if model.converged_ else "NOT converged"
     say(
-        f"wrote {path}: {type(model).__name__}, {state} after {model.n_iter_} sweeps, "
+        f"wrote {path}: {type(model).__name__}, {state} after {model.n_iter_} iterations, "
         f"positive class {model.metadata_['classes'][1]!r}"
     )
 

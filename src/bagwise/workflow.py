@@ -17,7 +17,8 @@ from bagwise.bags import Bags
 from bagwise.estimators import MODELS
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.frames import require_io
-from bagwise.io.slides import read_slides
+from bagwise.io.slide_features import slides_to_bags
+from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
 
@@ -33,7 +34,12 @@ ALIASES = {
     "gamma": "GammaVGPMIL",
     "large-margin": "LargeMarginVGPMIL",
     "ising": "IsingVGPMIL",
+    "mirvm": "MIRVM",
+    "rvm": "RVM",
+    "mi-logistic": "MILogisticRegression",
 }
+# Tables have no column that says which task a bag is of.
+_PYTHON_ONLY = ("MultiTaskMIRVM",)
 # Pairs of text labels that say by themselves which is positive, in lower case.
 _OBVIOUS = {
     ("no", "yes"),
@@ -51,7 +57,7 @@ PREDICTED = ("p_mean", "p_std", "predicted")
 def read_to_fit(
     path: str, columns: Columns, *, slides: str | None = None, delimiter: str | None = None
 ) -> Table:
-    """Bags to fit, from a table or from a folder of HDF5 features with its slides CSV."""
+    """Bags to fit, from a table or from a folder of slide features with its CSV."""
     if slides is not None:
         return _slides_table(path, slides, columns)
     table = read_table(path, columns, delimiter=delimiter)
@@ -91,29 +97,39 @@ def read_for_model(
 
 
 def _slides_table(folder: str, slides: str | None, columns: Columns) -> Table:
+    """A folder of features as a table: pixels in its rows, cells of each slide's grid in bags."""
     require_io()
     import pandas as pd
 
-    slide = columns.bag or "slide_id"
-    label = columns.label or "label"
-    bags = read_slides(
-        folder, slides, slide_column=slide, label_column=None if slides is None else label
-    )
+    slide, label = columns.bag or "slide_id", columns.label or "label"
+    case = columns.group
+    if slides is None:
+        listed = list_folder(folder)
+    else:
+        if case is None and "case_id" in slide_columns(slides):
+            case = "case_id"
+        listed = list_slides(slides, folder, case=case, slide=slide, label=label)
+    read = [read_slide(path) for path in listed.paths]
+    bags = slides_to_bags(read, listed.y, ids=listed.ids, groups=listed.groups)
     tile = np.arange(bags.n_instances) - np.repeat(bags.offsets[:-1], bags.sizes)
     rows: dict[str, Any] = {slide: bags.ids[bags.bag_index], "instance_id": tile}
     if bags.y is not None:
         rows[label] = bags.y[bags.bag_index]
-    axes: tuple[str, ...] = ()
+    if bags.groups is not None and case is not None:
+        rows[case] = bags.groups[bags.bag_index]
+    pixels = None
     if bags.coords is not None:
-        axes = ("x", "y", "z")[: bags.coords.shape[1]]
-        rows |= dict(zip(axes, bags.coords.T, strict=True))
+        pixels = np.concatenate([np.asarray(s.coords) for s in read])
+        rows |= {"x": pixels[:, 0], "y": pixels[:, 1]}
     found = Columns(
         bag=slide,
         label=None if bags.y is None else label,
+        group=None if bags.groups is None else case,
         instance_id="instance_id",
-        coords=axes,
+        coords=() if bags.coords is None else ("x", "y"),
     )
-    return Table(bags, pd.DataFrame(rows), found, (), os.path.basename(os.path.normpath(folder)))
+    name = os.path.basename(os.path.normpath(folder))
+    return Table(bags, pd.DataFrame(rows), found, (), name, pixels)
 
 
 def _remembered(model: Any) -> Columns:
@@ -187,8 +203,11 @@ class Fitted:
 def model_class(name: str) -> Any:
     """A model by its short name (probit) or its class name (ProbitVGPMIL)."""
     kind = ALIASES.get(name.lower(), name)
+    if kind in _PYTHON_ONLY:
+        raise ValueError(f"{kind} needs the task of each bag; use it in Python")
     if kind not in MODELS:
-        known = ", ".join([*ALIASES, *(m for m in MODELS if m not in ALIASES.values())])
+        listed = {*ALIASES.values(), *_PYTHON_ONLY}
+        known = ", ".join([*ALIASES, *(m for m in MODELS if m not in listed)])
         raise ValueError(f"there is no model {name!r}; choose one of {known}")
     return MODELS[kind]
 
@@ -367,6 +386,37 @@ def intervals(positive: Array, p: Array) -> dict[str, tuple[float, float]]:
 # --- Describing ----------------------------------------------------------------------------------
 
 
+def objective(model: Any) -> dict[str, Any]:
+    """What the fit maximised, and whether it settled; None where a model has no such thing."""
+    return {
+        "elbo": float(model.elbo_) if hasattr(model, "elbo_") else None,
+        "log_evidence": float(model.log_evidence_) if hasattr(model, "log_evidence_") else None,
+        "n_iter": int(model.n_iter_),
+        "converged": bool(model.converged_),
+    }
+
+
+def selected_features(model: Any) -> list[dict[str, Any]] | None:
+    """Features that a linear model uses, largest weight first; None for other models.
+
+    Weights are those of the scaled features, so that they can be compared.
+    """
+    if not hasattr(model, "selected_features_") or model.posterior_.kernel is not None:
+        return None
+    names = getattr(model, "feature_names_in_", None)
+    weight, std, supported = model.scaled_coef_, model.scaled_coef_std_, model.get_support()
+    used = [
+        {
+            "feature": int(j) if names is None else str(names[j]),
+            "weight": float(weight[j]),
+            "std": float(std[j]),
+            "supported": bool(supported[j]),
+        }
+        for j in model.selected_features_
+    ]
+    return sorted(used, key=lambda f: -abs(f["weight"]))
+
+
 def describe_model(model: Any) -> dict[str, Any]:
     """What a model is, as plain values: for `bagwise inspect` and the model card."""
     names = getattr(model, "feature_names_in_", None)
@@ -387,8 +437,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "kernel": repr(model.kernel_) if hasattr(model, "kernel_") else None,
         "mean": float(model.mean_) if hasattr(model, "mean_") else None,
         "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
-        "elbo": float(model.elbo_) if hasattr(model, "elbo_") else None,
-        "n_iter": int(model.n_iter_) if hasattr(model, "n_iter_") else None,
-        "converged": bool(model.converged_) if hasattr(model, "converged_") else None,
+        **objective(model),
+        "selected": selected_features(model),
         "fitted": getattr(model, "metadata_", {}),
     }

@@ -219,13 +219,20 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Prior mean", about["mean"] is not None and f"{about['mean']:.4g}"),
         ("Inducing points", about["n_inducing"]),
         ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
-        ("Sweeps", about["n_iter"] and f"{about['n_iter']}{_convergence(about)}"),
+        ("Log evidence", about["log_evidence"] is not None and f"{about['log_evidence']:.4f}"),
+        ("Selected features", about["selected"] and _selected(about["selected"])),
+        ("Iterations", about["n_iter"] and f"{about['n_iter']}{_convergence(about)}"),
         ("Arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
         ("Versions", _versions()),
         ("Command of the fit", fitted.get("command")),
         ("Command of this page", command),
     ]
     return [[name, str(value)] for name, value in lines if value not in (None, "", False, {}, [])]
+
+
+def _selected(features: list[dict[str, Any]]) -> str:
+    shown = ", ".join(f"{f['feature']} ({f['weight']:+.2f})" for f in features[:8])
+    return f"{len(features)}: {shown}{', ...' if len(features) > 8 else ''}"
 
 
 def _convergence(about: dict[str, Any]) -> str:
