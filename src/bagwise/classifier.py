@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 import os
 from dataclasses import is_dataclass
 from typing import Any, ClassVar
@@ -127,7 +128,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """Arguments as plain values; a random generator's state is not part of a model."""
         parameters = self.get_params(deep=False)
         seed = parameters["random_state"]
-        parameters["random_state"] = seed if isinstance(seed, int) else None
+        parameters["random_state"] = int(seed) if isinstance(seed, numbers.Integral) else None
         if parameters.get("dtype") is not None:
             parameters["dtype"] = np.dtype(parameters["dtype"]).name
         return parameters

@@ -31,7 +31,8 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
 
 
 def record_features(estimator: Any, bags: Bags) -> None:
-    """Note what a successful fit was given, as scikit-learn does."""
+    """Note what a successful fit was given, as scikit-learn does, and forget an earlier one."""
+    estimator.metadata_ = {}
     estimator.n_features_in_ = bags.n_features
     if bags.feature_names is not None:
         estimator.feature_names_in_ = np.array(bags.feature_names, dtype=object)
