@@ -131,5 +131,13 @@ def test_bad_tasks(data: tuple[bw.Bags, np.ndarray]) -> None:
         fit(bags, tasks=tasks[:5])
     with pytest.raises(ValueError, match="use strings or integers"):
         fit(bags, tasks=tasks + 0.5)
+    with pytest.raises(ValueError, match=r"of \|S1; use strings or integers"):
+        fit(bags, tasks=np.array([b"a", b"b"])[tasks])
     with pytest.raises(ValueError, match=r"takes no tasks=.*Bags.concat"):
         fit([bags, bags], tasks=tasks)
+
+
+@pytest.mark.parametrize("similarity", [np.nan, np.inf, "high"])
+def test_similarity_must_be_a_number(similarity: float) -> None:
+    with pytest.raises(ValueError, match="similarity must be a finite number"):
+        make_related_tasks((4, 4), 3, n_relevant=2, similarity=similarity)

@@ -86,7 +86,12 @@ class MultiTaskMIRVM(MIRVM):
         return np.array(self.posterior_.tasks)
 
     def for_task(self, task: Any = None) -> MIRVM:
-        """The fitted `MIRVM` of one task; `task` may be left out where there is only one."""
+        """The fitted `MIRVM` of one task; `task` may be left out where there is only one.
+
+        Its weights and predictions are that task's. `alpha_`, `log_evidence_`,
+        `log_evidence_history_`, `n_iter_` and `converged_` are those of the fit of all tasks
+        together: tasks share the prior, so that no task has an evidence of its own.
+        """
         check_is_fitted(self)
         names = self.posterior_.tasks
         if task is None and len(names) == 1:
@@ -209,7 +214,7 @@ def _check_tasks(
 ) -> tuple[Array, NDArray[np.intp]]:
     """Names of the tasks and the number of each bag's task; every task has both classes."""
     labels = np.zeros(len(bags), dtype=np.int64) if tasks is None else np.asarray(tasks)
-    if labels.shape != (len(bags),) or labels.dtype.kind not in "iuUSb":
+    if labels.shape != (len(bags),) or labels.dtype.kind not in "iuUb":
         raise ValueError(
             f"tasks must be one name or whole number per bag: {len(bags)}; got shape "
             f"{labels.shape} of {labels.dtype}; use strings or integers"
