@@ -222,8 +222,8 @@ def _restless(alpha: Array, whole: Array, lowest: float) -> str:
     changes = _changes(alpha, whole, lowest)
     return (
         f"the prior precisions of {np.sum(changes > STEADY)} of {len(alpha)} features have no "
-        "fixed point that updates reach: they went back and forth until smaller and smaller steps "
-        f"stopped them, where a whole update would still change one by a factor of "
-        f"{np.exp(np.max(changes)):.2g}; predictions are usable, but those weights are uncertain; "
-        "raise the lower of alpha_limits, or give more bags"
+        "fixed point that updates reach: they went back and forth until ever smaller steps stopped "
+        f"them, where a whole update would still change one by a factor of "
+        f"{np.exp(np.max(changes)):.2g}; read the weights of such a fit with care and compare its "
+        "predictions with those of MILogisticRegression"
     )
