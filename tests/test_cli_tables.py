@@ -174,10 +174,16 @@ def test_predict_ignores_labels_that_are_missing(fitted: Path, tmp_path: Path) -
 
 def test_scores_of_bags_the_model_has_seen_say_so(fitted: Path, tmp_path: Path) -> None:
     result = run("evaluate", fitted / "m.bagwise", fitted / "cells.csv")
-    assert "has seen 16 of these 16 bags" in result.stderr
+    assert "16 of these 16 bags have ids that the model was trained on. Their" in result.stderr
     other = tmp_path / "other.csv"
     other.write_bytes((fitted / "cells.csv").read_bytes())
-    assert "has seen" not in run("evaluate", fitted / "m.bagwise", other).stderr
+    assert "trained on. If they are" in run("evaluate", fitted / "m.bagwise", other).stderr
+    new = pd.read_csv(other).assign(slide=lambda f: "new" + f["slide"])
+    new.to_csv(other, index=False)
+    assert "trained on" not in run("evaluate", fitted / "m.bagwise", other).stderr
+    assert (
+        json.loads(good("evaluate", fitted / "m.bagwise", other, "--json"))["bags_trained_on"] == 0
+    )
 
 
 def test_evaluate_prints_a_table_and_json(fitted: Path) -> None:
@@ -300,3 +306,55 @@ def test_a_folder_of_slides(tmp_path: Path) -> None:
         "fit", tmp_path / "features", "--slides", bad, "-o", tmp_path / "n.bagwise"
     )
     assert "--slides" in refused("fit", tmp_path / "features", "-o", tmp_path / "n.bagwise")
+
+
+LINEAR = {"mirvm": "MIRVM", "Logistic": "MILogisticRegression", "RVM": "RVM"}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_models_go_through_all_commands(name: str, fitted: Path, tmp_path: Path) -> None:
+    cells, model = fitted / "cells.csv", tmp_path / "m.bagwise"
+    out = good("fit", cells, "--model", name, "--label", "diagnosis", "--positive", "cancer",
+               "-o", model, "--json")  # fmt: skip
+    shown = json.loads(out)
+    assert shown["model"] == LINEAR[name]
+    assert shown["elbo"] is None and shown["log_evidence"] < 0
+    assert len(good("predict", model, cells, "-o", "-").splitlines()) == 17
+    assert json.loads(good("evaluate", model, cells, "--json"))["bags"]["n"] == 16
+    good("report", model, cells, "-o", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Log evidence" in text
+    assert re.search(r"<dt>Weights ± std</dt><dd>.*area -?[\d.]+ ± [\d.]+", text)
+    loaded = bw.load(model)
+    found = json.loads(good("inspect", model, "--json"))
+    weights = {w["feature"]: (w["weight"], w["std"]) for w in found["weights"]}
+    assert weights["area"] == (loaded.coef_[0], loaded.coef_std_[0])
+    card = good("inspect", model)
+    assert f"area {loaded.coef_[0]:.3g} ± {loaded.coef_std_[0]:.2g}" in card
+    assert re.search(r"fit +\d+ steps?, converged", card)
+
+
+def test_model_names_in_help_and_errors(fitted: Path) -> None:
+    text = re.sub(r"\x1b\[[0-9;]*m|[│\s]", "", run("fit", "--help").output)
+    assert "probit,vgpmil,pg,psi,gamma,large-margin,ising,mirvm,logistic,rvm,oraclassname" in text
+    cells = fitted / "cells.csv"
+    line = refused(
+        "fit",
+        cells,
+        "--model",
+        "multitaskmirvm",
+        "--positive",
+        "cancer",
+        "-o",
+        fitted / "x.bagwise",
+    )
+    assert "use it from Python" in line
+
+
+def test_inspect_rounds_and_counts(fitted: Path) -> None:
+    card = good("inspect", fitted / "m.bagwise")
+    kernel = re.search(r"kernel +(.*)", card)
+    assert kernel and not re.search(r"\d\.\d{3}", kernel[1])
+    assert re.search(r"fit +\d+ steps?, converged", card)
+    said = run("report", fitted / "m.bagwise", fitted / "cells.csv", "-o", fitted / "r.html").stderr
+    assert re.search(r"\(\d+ kB\)", said)

@@ -127,7 +127,7 @@ def test_bad_tasks(data: tuple[bw.Bags, np.ndarray]) -> None:
         fit([bags, bags.with_X(bags.X[:, :9])])
     with pytest.raises(ValueError, match=r"all 10 bags of task 1 are positive.*leave the task out"):
         fit(bags, tasks=np.where(bags.y & (tasks == 1), 1, 0))
-    with pytest.raises(ValueError, match="one name or whole number per bag: 80; got shape"):
+    with pytest.raises(ValueError, match="tasks must have one entry per bag: 80; got 5"):
         fit(bags, tasks=tasks[:5])
     with pytest.raises(ValueError, match="use strings or integers"):
         fit(bags, tasks=tasks + 0.5)

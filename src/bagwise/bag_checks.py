@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,17 @@ _BLOCK_ROWS = 4096
 def show(value: Any) -> str:
     """Write a scalar as a user would type it: `'a'`, not `np.str_('a')`."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def some(values: Sequence[Any]) -> str:
+    """The first five values of a list, and how many there are.
+
+    >>> some([1, 2]), some(range(9))
+    ('[1, 2]', '[0, 1, 2, 3, 4, ...] (9 in all)')
+    """
+    if len(values) <= 5:
+        return f"[{', '.join(map(show, values))}]"
+    return f"[{', '.join(map(show, values[:5]))}, ...] ({len(values)} in all)"
 
 
 def is_missing(value: Any) -> bool:
@@ -219,7 +230,7 @@ def check_instance_labels(labels: Any, n_rows: int) -> NDArray[np.float64]:
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"{rule}; row {row} has {show(array[row])}; map your two values to 0 (negative) "
+            f"{rule}; entry {row} is {show(array[row])}; map your two values to 0 (negative) "
             "and 1 (positive)"
         )
     return values
@@ -243,8 +254,8 @@ def check_coords(coords: Any, n_rows: int, name: str = "coords") -> Array:
     if not finite.all():
         row = int(np.argmin(finite))
         raise ValueError(
-            f"{name} must be finite; row {row} has {array[row].tolist()} (NaN or infinity); "
-            "fill it in, or drop that row"
+            f"{name} must be finite; entry {row} is {array[row].tolist()} (NaN or infinity); "
+            "fill it in, or drop that instance"
         )
     return array
 
@@ -377,6 +388,11 @@ def check_frame(
             f"from_frame takes a pandas.DataFrame; got {type(df).__name__}; convert it, e.g. with "
             ".to_pandas(), or use Bags.from_arrays"
         )
+    if isinstance(features, str):
+        raise TypeError(
+            f"features must be a list of column names, got the string {features!r}; pass "
+            f"[{features!r}]"
+        )
     there = list(df.columns)
     if not df.columns.is_unique:
         raise ValueError(f"column names must be distinct; got {there}; rename the repeated ones")
@@ -414,7 +430,8 @@ def frame_per_bag(df: pd.DataFrame, column: Any, bag_ids: Array) -> Array:
         bag = bag_of_row[int(np.argmax(differs))]
         found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
         raise ValueError(
-            f"column {column!r} must be constant inside a bag; bag {show(ids[bag])} has {found}; "
+            f"column {column!r} must be constant inside a bag; bag {show(ids[bag])} has "
+            f"{some(found)}; "
             "correct the table (labels of instances go to instance_label=)"
         )
     return values[first]
@@ -551,6 +568,21 @@ def check_strata(y: Array, unit_of_bag: Array) -> Array:
         label = classes[found[int(np.argmin(n_units))]]
         raise ValueError(
             f"a stratified split needs two bags (or groups) of each label; label {show(label)} "
-            "has 1; pass stratify=False, or add bags"
+            "has 1; add bags, or pass stratify=False in Python"
         )
     return strata
+
+
+def check_test_size(test_size: float, n_units: int, n_strata: int, name: str = "test_size") -> None:
+    """Check that both sides of a split get at least one unit (bag or group), of each label."""
+    if isinstance(test_size, bool) or not isinstance(test_size, Real) or test_size <= 0:
+        raise ValueError(f"{name} must be a share between 0 and 1, got {test_size!r}")
+    whole = isinstance(test_size, Integral)
+    n_test = int(test_size) if whole else int(np.ceil(test_size * n_units))
+    if min(n_test, n_units - n_test) < n_strata or (not whole and test_size >= 1):
+        least = n_strata / n_units
+        raise ValueError(
+            f"{name}={test_size!r} of {n_units} bags (or groups) leaves {min(n_test, n_units)} to "
+            f"test and {max(0, n_units - n_test)} to train on, but each side needs at least "
+            f"{n_strata}, one of each label; choose from {least:.2g} to {1 - least:.2g}"
+        )

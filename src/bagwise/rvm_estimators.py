@@ -248,6 +248,7 @@ class LinearMIL(BagClassifierMIL):
         self.n_iter_ = fit.trace.n_iter
         self.converged_ = fit.trace.converged
         self.classes_ = classes
+        self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
         record_features(self, bags)
 
     def _spread_out(self, values: Array) -> Array:

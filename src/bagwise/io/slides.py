@@ -83,7 +83,7 @@ def _slide_list(
 ) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
     name = Path(path).name
     asked = Columns(bag=slide_column, label=label_column)
-    frame, _, _ = read_frame(path, name, asked, (), None, ("coords", "instance_id", "group"))
+    frame, _, _, _ = read_frame(path, name, asked, (), None, ("coords", "instance_id", "group"))
     ids = frame[slide_column].astype(str).to_numpy()
     if len(ids) == 0:
         raise TableError(f"{name} lists no slides")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.one_model import check_one_model
 from bagwise.plots.style import (
     INK,
     POSITIVE,
@@ -64,6 +65,7 @@ class InstanceProbabilityDisplay:
 
         `along` is the column of `bag.coords` to draw along, e.g. 0 for the slices of a scan.
         """
+        check_one_model(model)
         bag = one_bag(bag)
         p, std = model.predict_instance_proba(bag, return_std=True)
         more.setdefault("truth", bag.instance_labels)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.one_model import check_one_model
 from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, axes_for, tidy, vector
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class RelevanceDisplay:
     @classmethod
     def from_estimator(cls, model: Any, *, ax: Axes | None = None, max_features: int = 20) -> Self:
         """Draw the weights of a fitted model that has `coef_` and `coef_std_`."""
+        check_one_model(model)
         names = getattr(model, "feature_names_in_", None)
         if names is None:
             names = [f"feature {j}" for j in range(len(model.coef_))]

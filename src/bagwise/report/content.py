@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
+from bagwise.model_card import counted, describe_model, selected, weight_lines
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
 from bagwise.workflow import (
     Predictions,
     class_names,
-    describe_model,
     in_model_labels,
     intervals,
     predict_all,
@@ -216,10 +216,13 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Bag probability", about["bag_score"]),
         ("Inference", about["inference"]),
         ("Kernel", about["kernel"]),
-        ("Prior mean", about["mean"] is not None and f"{about['mean']:.4g}"),
+        ("Prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
         ("Inducing points", about["n_inducing"]),
         ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
-        ("Sweeps", about["n_iter"] and f"{about['n_iter']}{_convergence(about)}"),
+        ("Log evidence", about["log_evidence"] is not None and f"{about['log_evidence']:.4f}"),
+        ("Fit", about["n_iter"] and counted(about["n_iter"], about["iterations"]) + _state(about)),
+        ("Selected features", selected(about)),
+        ("Weights ± std", "; ".join(weight_lines(about))),
         ("Arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
         ("Versions", _versions()),
         ("Command of the fit", fitted.get("command")),
@@ -228,7 +231,7 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
     return [[name, str(value)] for name, value in lines if value not in (None, "", False, {}, [])]
 
 
-def _convergence(about: dict[str, Any]) -> str:
+def _state(about: dict[str, Any]) -> str:
     return ", converged" if about["converged"] else ", NOT converged: raise max_iter"
 
 
