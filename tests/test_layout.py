@@ -53,6 +53,7 @@ ORDER = [
     "datasets",
     "baselines",
     "metrics",
+    "seen_bags",
     "model_names",
     "workflow",
     "model_card",

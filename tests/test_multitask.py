@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bagwise as bw
@@ -133,3 +134,31 @@ def test_bad_tasks(data: tuple[bw.Bags, np.ndarray]) -> None:
         fit(bags, tasks=tasks + 0.5)
     with pytest.raises(ValueError, match=r"takes no tasks=.*Bags.concat"):
         fit([bags, bags], tasks=tasks)
+
+
+@pytest.mark.parametrize("kind", ["object", "string", "category"])
+def test_tasks_may_be_a_column(
+    kind: str, data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM
+) -> None:
+    bags, tasks = data
+    column = pd.Series(np.array(["ggo", "nodule"])[tasks], index=bags.ids, dtype=kind)
+    named = bw.MultiTaskMIRVM(random_state=0).fit(bags, tasks=column)
+    assert named.tasks_.tolist() == ["ggo", "nodule"]
+    np.testing.assert_array_equal(named.coef_, model.coef_)
+    whole = bw.MultiTaskMIRVM(random_state=0).fit(bags, tasks=tasks.astype(object))
+    np.testing.assert_array_equal(whole.coef_, model.coef_)
+
+
+def test_a_dict_names_its_tasks(data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM) -> None:
+    bags, tasks = data
+    named = bw.MultiTaskMIRVM(random_state=0).fit(
+        {"nodule": bags[tasks == 1], "ggo": bags[tasks == 0]}
+    )
+    assert named.tasks_.tolist() == ["ggo", "nodule"]
+    np.testing.assert_allclose(named.coef_, model.coef_, rtol=1e-4, atol=1e-6)
+    with pytest.raises(TypeError, match=r"must be \{task name: Bags\}"):
+        bw.MultiTaskMIRVM().fit({"ggo": bags.X})
+    with pytest.raises(ValueError, match="use strings or integers"):
+        bw.MultiTaskMIRVM().fit({"ggo": bags[tasks == 0], 1: bags[tasks == 1]})
+    with pytest.raises(ValueError, match="these look like one per row"):
+        bw.MultiTaskMIRVM().fit(bags, tasks=tasks[bags.bag_index])

@@ -122,7 +122,7 @@ BAD = {
     "duplicate ids": ("bag,instance_id,a\ns,i,1\ns,i,2\n", {}, "repeats the instance id 'i'"),
     "non-UTF-8": (GOOD.encode().replace(b",a\n", b",\xe9\n"), {}, "line 2: not UTF-8.*0xe9"),
     "binary": (b"bag,a\n1,\x00\n", {}, "line 2: not a text table"),
-    "label differs": (GOOD.replace("s2,0,3", "s2,1,3"), {}, "constant inside a bag.*'s2'.*--instance-label"),
+    "label differs": (GOOD.replace("s2,0,3", "s2,1,3"), {}, "inside a bag.*'s2'.*--instance-l"),
     "label missing": (GOOD.replace("s1,1", "s1,"), {}, "line 3 has no value in column 'label'"),
     "bag missing": (GOOD.replace("s1", ""), {}, "line 3 has no value in column 'slide'"),
     "text feature": (GOOD, {"features": ("note",)}, "line 2: the feature 'note' must be a number"),

@@ -186,7 +186,8 @@ def evaluate(
         asked = columns(bag, label, instance_label)
         with progress("evaluating", json):
             data, fitted = load_both(model, table, asked, slides, delimiter)
-            from bagwise.workflow import count_seen, evaluate_table, seen_in_fit
+            from bagwise.seen_bags import count_seen, seen_in_fit
+            from bagwise.workflow import evaluate_table
 
             scores = evaluate_table(fitted, data)
         tell(data, json)

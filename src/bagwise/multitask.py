@@ -186,8 +186,8 @@ def _joined(X: Any, tasks: ArrayLike | None) -> tuple[Any, ArrayLike | None]:
         return X, tasks
     if tasks is not None:
         raise ValueError(
-            "a list or dict of Bags is one task each and takes no tasks=; pass one set of Bags to name "
-            "the tasks: Bags.concat(list_of_bags)"
+            "a list or dict of Bags is one task each and takes no tasks=; to name the tasks pass a "
+            "dict {name: Bags}, or one set of Bags: Bags.concat(list_of_bags)"
         )
     counts = [b.n_features for b in X]
     if len(set(counts)) > 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from bagwise.io.slides import read_slides
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
 from bagwise.model_names import ALIASES, class_name
+from bagwise.seen_bags import id_hashes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -369,32 +369,6 @@ def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
             "labels: name their column with --label COLUMN"
         )
     return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)))
-
-
-def id_hashes(bags: Bags) -> Array:
-    """(B,) hashes of the bag ids as text: enough to know a bag again, however many there are."""
-    digests = [blake2b(str(i).encode(), digest_size=8).digest() for i in bags.ids.tolist()]
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
-
-
-def count_seen(model: Any, bags: Bags) -> int:
-    """Bags whose ids the model was trained on; 0 for models that do not know theirs."""
-    trained = getattr(model, "metadata_", {}).get("trained_bags")
-    return 0 if trained is None else int(np.isin(id_hashes(bags), trained).sum())
-
-
-def seen_in_fit(model: Any, bags: Bags, data_name: str) -> str | None:
-    """A note where a model was trained on some of the bags, by their ids."""
-    seen = count_seen(model, bags)
-    if not seen:
-        return None
-    fitted_on = getattr(model, "metadata_", {}).get("data", {}).get("name")
-    sure = "" if fitted_on == data_name else "If they are the same bags, "
-    return (
-        f"{seen} of these {len(bags)} bags have ids that the model was trained on. {sure}"
-        f"{'t' if sure else 'T'}heir scores are better than those of new bags: give other bags, "
-        "or fit with --valid."
-    )
 
 
 def scored(model: Any, bags: Bags) -> dict[str, Any]:

@@ -177,8 +177,8 @@ def _not_numeric(column: pd.Series, places: Places) -> str:
             float(value)
         except (TypeError, ValueError):
             return (
-                f"{places.name}, {places.of(row)}: the feature {column.name!r} must be a number; got "
-                f"{value!r:.40}; correct it, or choose other columns with --features"
+                f"{places.name}, {places.of(row)}: the feature {column.name!r} must be a number; "
+                f"got {value!r:.40}; correct it, or choose other columns with --features"
             )
     return f"{places.name}: the feature {column.name!r} must be numbers; got {column.dtype}"
 

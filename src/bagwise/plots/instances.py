@@ -31,7 +31,7 @@ class InstanceProbabilityDisplay:
 
     Most probable first, or along an axis such as the slices of a scan (`position`). Bars of
     instances that are truly positive are orange. Bags of more than 80 instances are drawn as a
-    line with a band.
+    line with a band. Error bars and band are one standard deviation, cut off at 0 and 1.
 
     >>> display = InstanceProbabilityDisplay([0.1, 0.9, 0.3], [0.05, 0.1, 0.1], truth=[0, 1, 0])
     >>> display.plot().ax_.get_xlabel()

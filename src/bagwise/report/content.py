@@ -15,13 +15,13 @@ from bagwise import metrics
 from bagwise.bags import Bags
 from bagwise.model_card import counted, describe_model, selected, weight_lines
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
+from bagwise.seen_bags import seen_in_fit
 from bagwise.workflow import (
     Predictions,
     class_names,
     in_model_labels,
     intervals,
     predict_all,
-    seen_in_fit,
 )
 
 Array = NDArray[Any]
@@ -252,7 +252,8 @@ def notes(model: Any, bags: Bags, data_name: str) -> list[str]:
     """What a reader must know to read the page rightly."""
     lines = [
         "± is the standard deviation of a probability under the model's posterior: how far it "
-        "could still move if the model knew more. It is not an error rate.",
+        "could still move if the model knew more. It is not an error rate. Error bars show ±, cut "
+        "off at 0 and 1.",
     ]
     seen = None if bags.y is None else seen_in_fit(model, bags, data_name)
     return lines if seen is None else [*lines, seen]
