@@ -136,7 +136,7 @@ def test_labels_that_are_missing_or_differ(tmp_path: Path) -> None:
     differing = frame.assign(one="a", cell=[f"c{i}" for i in range(len(frame))])
     line = refusal_of_long_list(differing, tmp_path)
     assert "--instance-label" in line and "instance_label=" not in line
-    assert "(48 in all)" in line and line.count("'c") == 5
+    assert "(48 in all)" in line and "'c4', ...]" in line
     assert "is a feature of the model" in refused(
         "predict", model, tmp_path / "t.csv", "--bag", "area"
     )
