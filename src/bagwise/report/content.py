@@ -252,8 +252,7 @@ def notes(model: Any, bags: Bags, data_name: str) -> list[str]:
     """What a reader must know to read the page rightly."""
     lines = [
         "± is the standard deviation of a probability under the model's posterior: how far it "
-        "could still move if the model knew more. It is not an error rate. Error bars show ±, cut "
-        "off at 0 and 1.",
+        "could still move if the model knew more. It is not an error rate.",
     ]
     seen = None if bags.y is None else seen_in_fit(model, bags, data_name)
     return lines if seen is None else [*lines, seen]
