@@ -58,10 +58,9 @@ test-browser: $(VENV)/.stamp-dev
 docs: $(VENV)/.stamp-docs
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
-	@touch $@
 
 test-torch: $(VENV)/.stamp-torch
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py src/bagwise/deep
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py tests/test_examples.py src/bagwise/deep
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

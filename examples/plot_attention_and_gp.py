@@ -10,6 +10,7 @@ Needs PyTorch: ``pip install "bagwise[torch]"``.
 
 # %%
 # Bags of five digits; a bag is positive if it holds a 2 or a 9.
+import matplotlib.pyplot as plt
 import numpy as np
 
 import bagwise as bw
@@ -54,4 +55,4 @@ figure = plot_image_bags(
     bag_std=bag_std,
     title="Attention features, Gaussian process head",
 )
-figure.savefig("attention_and_gp.png")
+plt.show()

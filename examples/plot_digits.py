@@ -6,6 +6,8 @@ A bag of ten handwritten digits is positive if it holds a 2 or a 9. The model is
 bags only, and finds the digits.
 """
 
+import matplotlib.pyplot as plt
+
 import bagwise as bw
 from bagwise.plots import InstanceProbabilityDisplay, plot_image_bags
 
@@ -14,7 +16,7 @@ train, test, truth = bags[:50], bags[50:], truth[500:]
 model = bw.ProbitVGPMIL(random_state=0).fit(train)
 
 p, std = model.predict_instance_proba(test[:4], return_std=True)
-plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a 9")
+figure = plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a 9")
 
 # %%
 # The same bag as bars; orange bars are truly positive, lines span one standard deviation.
@@ -22,3 +24,4 @@ plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a
 positive = int(test.y.argmax())
 bag = test.with_instance_labels(truth)[positive]
 InstanceProbabilityDisplay.from_estimator(model, bag)
+plt.show()

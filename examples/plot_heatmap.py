@@ -6,8 +6,10 @@ Tiles of a slide lie on a grid; in positive slides a round region has other feat
 of slides are enough to point at it, and the right panel shows where the model is unsure.
 """
 
-import bagwise as bw
+import matplotlib.pyplot as plt
 import numpy as np
+
+import bagwise as bw
 from bagwise.plots import HeatmapDisplay
 
 rng = np.random.default_rng(0)
@@ -26,3 +28,4 @@ y = np.arange(24) % 2
 slides = bw.Bags.from_list([make_slide(bool(label)) for label in y], y, coords=[places] * 24)
 model = bw.ProbitVGPMIL(n_inducing=60, random_state=0).fit(slides[:20])
 display = HeatmapDisplay.from_estimator(model, slides[23])
+plt.show()

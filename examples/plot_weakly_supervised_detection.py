@@ -9,6 +9,8 @@ model has to find out by itself which windows make the difference.
 
 # %%
 # Canvases. Those for testing show digits of other writers.
+import matplotlib.pyplot as plt
+
 import bagwise as bw
 from bagwise.datasets import make_digit_canvases
 from bagwise.detection import SlidingWindows, WeaklySupervisedDetector, average_precision, corloc
@@ -48,4 +50,4 @@ figure = plot_detections(
     min_score=0.4,
     title="Digits 0 and 6, found after training on image labels",
 )
-figure.savefig("weakly_supervised_detection.png")
+plt.show()

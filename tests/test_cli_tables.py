@@ -296,19 +296,29 @@ def test_a_folder_of_slides(tmp_path: Path) -> None:
     out = pd.read_csv(tmp_path / "p.csv")
     assert list(out.columns[:4]) == ["slide_id", "instance_id", "x", "y"]
     assert len(out) == 60
+    assert (out[["x", "y"]] % 256 == 0).all(axis=None)  # pixels, though the model counts cells
+    assert out["x"].max() >= 256
     scores = json.loads(
         good("evaluate", model, tmp_path / "features", "--slides", slides, "--json")
     )
     assert scores["bags"]["n"] == 12
+    one = tmp_path / "one"
+    one.mkdir()
+    (tmp_path / "features" / "s3.h5").rename(one / "s3.h5")
+    good("predict", model, one, "-o", tmp_path / "s3.geojson", "--tile-size", 256)
+    tiles = json.loads((tmp_path / "s3.geojson").read_text())["features"]
+    corners = [tile["geometry"]["coordinates"][0][0] for tile in tiles]
+    assert corners == out.loc[out["slide_id"] == "s3", ["x", "y"]].to_numpy().tolist()
+    (one / "s3.h5").rename(tmp_path / "features" / "s3.h5")
     lines[3] = "s99,1,c1"
     bad = _file(tmp_path, "bad.csv", "\n".join(lines) + "\n")
-    assert "no file s99.h5" in refused(
+    assert "e.g. 's99'" in refused(
         "fit", tmp_path / "features", "--slides", bad, "-o", tmp_path / "n.bagwise"
     )
     assert "--slides" in refused("fit", tmp_path / "features", "-o", tmp_path / "n.bagwise")
 
 
-LINEAR = {"mirvm": "MIRVM", "Logistic": "MILogisticRegression", "RVM": "RVM"}
+LINEAR = {"mirvm": "MIRVM", "MI-logistic": "MILogisticRegression", "RVM": "RVM"}
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -324,19 +334,26 @@ def test_linear_models_go_through_all_commands(name: str, fitted: Path, tmp_path
     good("report", model, cells, "-o", tmp_path / "r.html")
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Log evidence" in text
-    assert re.search(r"<dt>Weights ± std</dt><dd>.*area -?[\d.]+ ± [\d.]+", text)
+    assert re.search(r"<dt>Scaled weights ± std</dt><dd>.*area [+-][\d.]+ ± [\d.]+", text)
     loaded = bw.load(model)
     found = json.loads(good("inspect", model, "--json"))
-    weights = {w["feature"]: (w["weight"], w["std"]) for w in found["weights"]}
-    assert weights["area"] == (loaded.coef_[0], loaded.coef_std_[0])
+    assert loaded.metadata_["classes"] == ["healthy", "cancer"]
+    chosen = {f["feature"]: (f["weight"], f["std"], f["supported"]) for f in found["selected"]}
+    assert set(chosen) == set(loaded.feature_names_in_[loaded.selected_features_])
+    weight, std = loaded.scaled_coef_[0], loaded.scaled_coef_std_[0]
+    assert chosen["area"] == (weight, std, loaded.get_support()[0])
     card = good("inspect", model)
-    assert f"area {loaded.coef_[0]:.3g} ± {loaded.coef_std_[0]:.2g}" in card
-    assert re.search(r"fit +\d+ steps?, converged", card)
+    assert re.search(r"selected features +\d of 2, \d surely not 0", card), card
+    assert f"area {weight:+.2f} ± {std:.2f}" in card
+    assert "ELBO" not in card
+    assert re.search(r"fit +\d+ iterations?, converged", card)
 
 
 def test_model_names_in_help_and_errors(fitted: Path) -> None:
     text = re.sub(r"\x1b\[[0-9;]*m|[│\s]", "", run("fit", "--help").output)
-    assert "probit,vgpmil,pg,psi,gamma,large-margin,ising,mirvm,logistic,rvm,oraclassname" in text
+    assert (
+        "probit,vgpmil,pg,psi,gamma,large-margin,ising,mirvm,rvm,mi-logistic,oraclassname" in text
+    )
     cells = fitted / "cells.csv"
     line = refused(
         "fit",
@@ -355,6 +372,6 @@ def test_inspect_rounds_and_counts(fitted: Path) -> None:
     card = good("inspect", fitted / "m.bagwise")
     kernel = re.search(r"kernel +(.*)", card)
     assert kernel and not re.search(r"\d\.\d{3}", kernel[1])
-    assert re.search(r"fit +\d+ steps?, converged", card)
+    assert re.search(r"fit +\d+ iterations?, converged", card)
     said = run("report", fitted / "m.bagwise", fitted / "cells.csv", "-o", fitted / "r.html").stderr
     assert re.search(r"\(\d+ kB\)", said)

@@ -1,19 +1,13 @@
 """Displays: what they draw, that they take axes, and what they refuse."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from bagwise import Bags, ProbitVGPMIL, metrics, plots
+from bagwise import MIRVM, Bags, ProbitVGPMIL, metrics, plots
+from bagwise.datasets.cad import CadData, make_cad_bags
+from bagwise.kernels import RBF
 from bagwise.plots.style import POSITIVE
-
-
-@pytest.fixture(autouse=True)
-def closed_figures() -> Iterator[None]:
-    yield
-    plt.close("all")
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +25,11 @@ def bags() -> Bags:
 @pytest.fixture(scope="module")
 def model(bags: Bags) -> ProbitVGPMIL:
     return ProbitVGPMIL(random_state=0).fit(bags)
+
+
+@pytest.fixture(scope="module")
+def cad() -> CadData:
+    return make_cad_bags(n_volumes=20, random_state=0)
 
 
 FROM_MODEL = {
@@ -114,12 +113,38 @@ def test_relevance_counts_what_was_pruned() -> None:
     assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["b", "c"]
     assert "2 of 4 features used" in display.ax_.get_title(loc="left")
 
-    class Sparse:
-        coef_ = np.array([0.5, 0.0])
-        coef_std_ = np.array([0.1, 0.0])
 
-    named = plots.RelevanceDisplay.from_estimator(Sparse())
-    assert [t.get_text() for t in named.ax_.get_yticklabels()] == ["feature 0"]
+def test_relevance_does_not_depend_on_units(cad: CadData) -> None:
+    model = MIRVM(random_state=0).fit(cad.bags)
+    units = np.geomspace(1, 1000, cad.bags.n_features)
+    rescaled = MIRVM(random_state=0).fit(cad.bags.with_X(cad.bags.X * units))
+    plain, other = (plots.RelevanceDisplay.from_estimator(m) for m in (model, rescaled))
+    np.testing.assert_allclose(plain.coefficients, other.coefficients, rtol=1e-6)
+    assert np.count_nonzero(plain.coefficients) == len(model.selected_features_)
+    assert f"{len(model.selected_features_)} of 60" in plain.ax_.get_title(loc="left")
+
+
+def test_relevance_needs_weights_of_features(model: ProbitVGPMIL, cad: CadData) -> None:
+    with pytest.raises(TypeError, match="ProbitVGPMIL has no weights of features; use MIRVM"):
+        plots.RelevanceDisplay.from_estimator(model)
+    with pytest.raises(ValueError, match="basis points"):
+        plots.RelevanceDisplay.from_estimator(MIRVM(kernel=RBF(), n_basis=5).fit(cad.bags))
+
+
+def test_froc_of_a_model_is_that_of_the_metrics(cad: CadData) -> None:
+    model = MIRVM(bag_score="max", random_state=0).fit(cad.bags)
+    display = plots.FrocDisplay.from_estimator(
+        model, cad.bags, volume=cad.volume, max_false_positives=5, n_resamples=20
+    )
+    curve = metrics.froc_curve(cad.bags.y, model.predict_proba(cad.bags), cad.volume)
+    np.testing.assert_allclose(display.sensitivity, curve.at(display.false_positives))
+    legend = display.ax_.get_legend().get_texts()[0].get_text()
+    assert legend.startswith(f"MIRVM, mean {curve.area(0, 5):.3f}")
+    by_group = plots.FrocDisplay.from_estimator(model, cad.bags, n_resamples=20)
+    assert by_group.sensitivity[0] == display.sensitivity[0]
+    with pytest.raises(ValueError, match="pass volume="):
+        ungrouped = Bags.from_list([[[0.0]], [[1.0]]], [0, 1])
+        plots.FrocDisplay.from_estimator(model, ungrouped)
 
 
 def test_variability_falls_with_coupling(bags: Bags) -> None:

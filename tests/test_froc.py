@@ -60,11 +60,11 @@ def test_only_the_order_of_scores_counts() -> None:
 
 def test_band_holds_the_curve_and_narrows_with_data() -> None:
     y, score, volume = make_scores()
-    band = froc_band(y, score, volume, n_bootstrap=200, max_false_positives=5)
-    assert np.mean((band.lower <= band.sensitivity) & (band.sensitivity <= band.upper)) > 0.97
+    band = froc_band(y, score, volume, n_resamples=200, max_false_positives=5)
+    assert np.mean((band.low <= band.sensitivity) & (band.sensitivity <= band.high)) > 0.97
     assert band.area[1] < band.area[0] < band.area[2]
-    more = froc_band(*make_scores(300), n_bootstrap=200, max_false_positives=5)
-    assert np.mean(more.upper - more.lower) < 0.5 * np.mean(band.upper - band.lower)
+    more = froc_band(*make_scores(300), n_resamples=200, max_false_positives=5)
+    assert np.mean(more.high - more.low) < 0.5 * np.mean(band.high - band.low)
 
 
 def test_band_covers_the_truth() -> None:
@@ -72,7 +72,7 @@ def test_band_covers_the_truth() -> None:
     covered = 0
     for seed in range(40):
         _, low, high = froc_band(
-            *make_scores(40, seed), n_bootstrap=100, max_false_positives=5
+            *make_scores(40, seed), n_resamples=100, max_false_positives=5
         ).area
         covered += low <= truth <= high
     assert covered >= 33  # 95 % of 40 is 38
@@ -80,11 +80,11 @@ def test_band_covers_the_truth() -> None:
 
 def test_band_is_reproducible_and_resamples_volumes() -> None:
     y, score, volume = make_scores()
-    one, same = (froc_band(y, score, volume, n_bootstrap=20, random_state=3) for _ in range(2))
-    np.testing.assert_array_equal(one.lower, same.lower)
+    one, same = (froc_band(y, score, volume, n_resamples=20, random_state=3) for _ in range(2))
+    np.testing.assert_array_equal(one.low, same.low)
     # All bags in one volume: nothing to resample, so no spread.
-    still = froc_band(y, score, np.zeros(len(y)), n_bootstrap=20, max_false_positives=300)
-    np.testing.assert_array_equal(still.lower, still.upper)
+    still = froc_band(y, score, np.zeros(len(y)), n_resamples=20, max_false_positives=300)
+    np.testing.assert_array_equal(still.low, still.high)
 
 
 def test_volumes_without_lesions_count() -> None:
@@ -101,8 +101,8 @@ def test_bad_froc_input() -> None:
         froc_curve([0, 1], [0.1, np.nan], [0, 1])
     with pytest.raises(ValueError, match="level must lie between 0 and 1"):
         froc_band([0, 1], [0.1, 0.2], [0, 1], level=95)
-    with pytest.raises(ValueError, match="n_bootstrap"):
-        froc_band([0, 1], [0.1, 0.2], [0, 1], n_bootstrap=1)
+    with pytest.raises(ValueError, match="n_resamples"):
+        froc_band([0, 1], [0.1, 0.2], [0, 1], n_resamples=1)
 
 
 def test_pooled_auc_mixes_bags_and_instances() -> None:

@@ -203,10 +203,11 @@ def test_given_inducing_points_and_all() -> None:
     np.testing.assert_allclose(model.inducing_points_, BAGS[:10].X)
 
 
-def test_n_jobs_does_not_matter(fitted: bw.OneVsRestMIL) -> None:
-    model = bw.OneVsRestMIL(quick(), n_jobs=2).fit(BAGS[:80], KINDS[:80])
+def test_n_jobs_does_not_matter() -> None:
+    plain = quick()
+    one, two = (bw.OneVsRestMIL(plain, n_jobs=n).fit(BAGS[:40], KINDS[:40]) for n in (1, 2))
     np.testing.assert_allclose(
-        model.predict_proba(BAGS[80:]), fitted.predict_proba(BAGS[80:]), rtol=1e-6, atol=1e-9
+        two.predict_proba(BAGS[80:]), one.predict_proba(BAGS[80:]), rtol=1e-6, atol=1e-9
     )
 
 
@@ -234,11 +235,14 @@ def test_parameters_are_nested() -> None:
 
 def test_cross_validation_and_search() -> None:
     model = bw.OneVsRestMIL(quick())
-    assert np.mean(cross_val_score(model, BAGS[:60], KINDS[:60], cv=2)) >= 0.7
-    assert np.mean(cross_val_score(model, BAGS, KINDS, cv=2, scoring="roc_auc_ovr")) >= 0.8
-    assert np.mean(cross_val_score(model, SOME, MATRIX, cv=2, scoring="roc_auc")) >= 0.8
-    search = GridSearchCV(model, {"estimator__n_inducing": [2, 60]}, cv=2).fit(BAGS, KINDS)
+    scores = cross_val_score(model, BAGS[:80], KINDS[:80], cv=2, scoring="roc_auc_ovr")
+    assert np.mean(scores) >= 0.8
+    assert np.mean(cross_val_score(model, SOME[:80], MATRIX[:80], cv=2, scoring="roc_auc")) >= 0.8
+    search = GridSearchCV(model, {"estimator__n_inducing": [2, 60]}, cv=2).fit(
+        BAGS[:80], KINDS[:80]
+    )
     assert search.best_params_ == {"estimator__n_inducing": 60}
+    assert search.best_score_ >= 0.6
 
 
 def test_last_step_of_a_pipeline() -> None:

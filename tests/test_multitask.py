@@ -11,7 +11,7 @@ import pytest
 import bagwise as bw
 from bagwise.datasets import make_related_tasks
 from bagwise.metrics import roc_auc
-from bagwise.model_card import describe_model, weight_lines
+from bagwise.model_card import describe_model, selected, weight_lines
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +167,11 @@ def test_a_dict_names_its_tasks(data: tuple[bw.Bags, np.ndarray], model: bw.Mult
 
 def test_the_card_of_a_model_lists_the_weights_of_each_task(model: bw.MultiTaskMIRVM) -> None:
     about = describe_model(model)
-    assert about["n_selected"] == len(model.selected_features_)
-    shown = {(w["task"], w["feature"]): w["weight"] for w in about["weights"]}
-    assert len(shown) == 2 * about["n_selected"]
-    j = model.selected_features_[0]
-    assert shown[1, f"x{j}"] == model.coef_[1, j]
-    assert weight_lines(about)[0].startswith("task 0, x")
+    shown = {(f["task"], f["feature"]): f["weight"] for f in about["selected"]}
+    used = model.selected_features_
+    assert len(shown) == 2 * len(used)
+    assert shown[1, f"x{used[0]}"] == model.scaled_coef_[1, used[0]]
+    assert selected(about) == (
+        f"{len(used)} of {model.n_features_in_}, {model.get_support().sum()} surely not 0"
+    )
+    assert weight_lines(about)[0].startswith("task 0: x")

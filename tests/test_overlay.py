@@ -26,12 +26,13 @@ def test_heatmap_puts_each_patch_in_its_place() -> None:
         coords, [0.1, 0.9, 0.4], [0.05, 0.2, 0.1], patch_size=512,
         thumbnail=np.ones((30, 20, 3)), downsample=64,
     )  # fmt: skip
-    heat, spread = (a.collections[0] for a in figure.axes[::2])  # colour bars between
-    np.testing.assert_array_equal(heat.get_array(), [0.1, 0.9, 0.4])
-    np.testing.assert_array_equal(spread.get_array(), [0.05, 0.2, 0.1])
+    heat, spread = (a.collections[0] for a in figure.axes[:2])  # then the colour bars
+    # The strongest are drawn last, on top.
+    np.testing.assert_array_equal(heat.get_array(), [0.1, 0.4, 0.9])
+    np.testing.assert_array_equal(spread.get_array(), [0.05, 0.1, 0.2])
     assert heat.get_clim() == (0, 1) and spread.get_clim() == (0, 0.2)
     corners = [path.vertices.min(axis=0).tolist() for path in heat.get_paths()]
-    assert corners == coords.tolist()
+    assert corners == coords[[0, 2, 1]].tolist()
     # 20 pixels of 64: the thumbnail is 1280 wide, the patches reach 1536 down.
     assert figure.axes[0].get_xlim() == (0, 1280) and figure.axes[0].get_ylim() == (1920, 0)
     assert drawn(figure) > 1000
@@ -44,7 +45,7 @@ def test_heatmap_takes_both_columns_and_may_stretch_its_scale() -> None:
     assert len(figure.axes) == 2
     with pytest.raises(ValueError, match="p must have 2 entries"):
         plot_slide_heatmap([[0, 0], [1, 1]], [0.1], patch_size=1)
-    with pytest.raises(ValueError, match=r"\(n, 2\) array of x and y"):
+    with pytest.raises(ValueError, match=r"coords must be \(n, 2\), x and y"):
         plot_slide_heatmap([0, 1], [0.1, 0.2], patch_size=1)
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
         PGVGPMIL,
         VGPMIL,
         GammaVGPMIL,
-        IsingVGPMIL,
         LargeMarginVGPMIL,
         ProbitVGPMIL,
         PsiVGPMIL,
         load,
     )
     from bagwise.io.modelfile import ModelFileError
+    from bagwise.ising_estimator import IsingVGPMIL
     from bagwise.multiclass import OneVsRestMIL
     from bagwise.multitask import MultiTaskMIRVM
     from bagwise.rvm_estimators import MIRVM, RVM, MILogisticRegression
@@ -76,7 +76,7 @@ _HOME = {
     "Bags": "bagwise.bags",
     "GammaVGPMIL": "bagwise.estimators",
     "InstanceTransformer": "bagwise.transformers",
-    "IsingVGPMIL": "bagwise.estimators",
+    "IsingVGPMIL": "bagwise.ising_estimator",
     "LargeMarginVGPMIL": "bagwise.estimators",
     "MILogisticRegression": "bagwise.rvm_estimators",
     "MIRVM": "bagwise.rvm_estimators",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import cKDTree
 from sklearn.model_selection import train_test_split
 
 from bagwise import bag_checks as check
 from bagwise.bag_checks import Array
+from bagwise.bag_inputs import offsets_of
+from bagwise.bag_keys import resolve_key
+from bagwise.bag_sources import BagSources
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +23,7 @@ _PER_BAG = ("y", "ids", "groups")
 _OPTIONAL = ("y", "instance_labels", "coords", "instance_ids", "groups", "feature_names")
 
 
-class Bags:
+class Bags(BagSources):
     """Bags of instances with one label per bag; immutable, indexed by bag.
 
     Build it with `Bags.from_arrays`, `from_list`, `from_frame` or `from_candidates`.
@@ -102,182 +103,6 @@ class Bags:
         return cls._build(**rows, **per_bag, offsets=offsets, ids=ids, feature_names=names)
 
     @classmethod
-    def from_arrays(
-        cls,
-        X: Any,
-        bag_ids: ArrayLike,
-        y: ArrayLike | None = None,
-        *,
-        instance_labels: ArrayLike | None = None,
-        coords: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        instance_ids: ArrayLike | None = None,
-        feature_names: Sequence[str] | None = None,
-    ) -> Bags:
-        """Build bags from one row per instance and the bag id of each row, in any order.
-
-        Bags come in the order of `np.unique(bag_ids)`; `y` and `groups` have one entry per bag
-        in that order. Rows keep their order inside a bag; X is not copied if `bag_ids` is sorted.
-
-        >>> bags = Bags.from_arrays([[1.0], [2.0], [3.0]], [7, 5, 7], y=["no", "yes"])
-        >>> bags.ids, bags.row_index
-        (array([5, 7]), array([1, 0, 2]))
-        """
-        names = feature_names if feature_names is not None else check.names_of(X)
-        X = check.check_features(X)
-        ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
-        in_order = bool((np.diff(bag_of_row) >= 0).all())
-        return cls._checked(
-            X,
-            _offsets(np.bincount(bag_of_row, minlength=len(ids))),
-            ids,
-            None if in_order else np.argsort(bag_of_row, kind="stable"),
-            y=y,
-            instance_labels=instance_labels,
-            coords=coords,
-            groups=groups,
-            instance_ids=instance_ids,
-            feature_names=names,
-        )
-
-    @classmethod
-    def from_list(
-        cls,
-        arrays: Sequence[Any],
-        y: ArrayLike | None = None,
-        *,
-        ids: ArrayLike | None = None,
-        instance_labels: Any = None,
-        coords: Any = None,
-        groups: ArrayLike | None = None,
-        instance_ids: Any = None,
-        feature_names: Sequence[str] | None = None,
-    ) -> Bags:
-        """Build bags from a list of (n_b, D) arrays, one per bag.
-
-        `instance_labels`, `coords` and `instance_ids` are lists of arrays too, or one array over
-        all rows; None in the list of `instance_labels` means that none of that bag is known.
-
-        >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], y=[0, 1]).sizes
-        array([1, 2])
-        """
-        if not hasattr(arrays, "__len__"):
-            raise TypeError(f"from_list takes a list of (n, D) arrays; got {type(arrays).__name__}")
-        if len(arrays) == 0:
-            raise ValueError(
-                "from_list needs at least one bag; got an empty list; pass (n, D) arrays"
-            )
-        n_bags = len(arrays)
-        bag_ids = np.arange(n_bags) if ids is None else check.check_per_bag(ids, n_bags, -1, "ids")
-        X, offsets = check.stack_bags(arrays, bag_ids)
-        sizes = np.diff(offsets)
-        rows = {"instance_labels": instance_labels, "coords": coords, "instance_ids": instance_ids}
-        for name, values in rows.items():
-            if values is not None:
-                rows[name] = check.flatten_rows(values, sizes, bag_ids, name)
-        names = feature_names if feature_names is not None else check.shared_names(arrays, bag_ids)
-        return cls._checked(
-            X, offsets, bag_ids, None, y=y, groups=groups, feature_names=names, **rows
-        )
-
-    @classmethod
-    def from_frame(
-        cls,
-        df: pd.DataFrame,
-        bag: str = "bag_id",
-        label: str | None = "label",
-        instance_label: str | None = None,
-        coords: str | Sequence[str] | None = None,
-        *,
-        features: Sequence[str] | None = None,
-        group: str | None = None,
-        instance_id: str | None = None,
-    ) -> Bags:
-        """Build bags from a pandas table with one row per instance.
-
-        `label` and `group` name columns that are constant inside a bag (`label=None`: no labels).
-        `features` defaults to all columns not named otherwise. Bags come in the order of
-        `np.unique` of the bag column.
-
-        >>> import pandas as pd
-        >>> df = pd.DataFrame({"bag_id": ["s1", "s1", "s2"], "label": [1, 1, 0], "area": [3, 4, 5]})
-        >>> bags = Bags.from_frame(df)
-        >>> bags.ids.tolist(), bags.y, bags.feature_names
-        (['s1', 's2'], array([1, 0]), ('area',))
-        """
-        columns = [coords] if isinstance(coords, str) else list(coords or ())
-        named = [c for c in (bag, label, instance_label, group, instance_id) if c is not None]
-        chosen = check.check_frame(df, named, columns, features)
-        ids = check.frame_column(df, bag)
-        return cls.from_arrays(
-            df[chosen],
-            ids,
-            y=None if label is None else check.frame_per_bag(df, label, ids),
-            groups=None if group is None else check.frame_per_bag(df, group, ids),
-            instance_labels=None if instance_label is None else df[instance_label].to_numpy(),
-            coords=df[columns].to_numpy(dtype=float, na_value=np.nan) if columns else None,
-            instance_ids=None if instance_id is None else check.frame_column(df, instance_id),
-            feature_names=[str(c) for c in chosen],
-        )
-
-    @classmethod
-    def from_candidates(
-        cls,
-        X: Any,
-        coords: ArrayLike,
-        marks: ArrayLike,
-        radius: float,
-        *,
-        groups: ArrayLike | None = None,
-        mark_groups: ArrayLike | None = None,
-        instance_labels: ArrayLike | None = None,
-        instance_ids: ArrayLike | None = None,
-        feature_names: Sequence[str] | None = None,
-    ) -> Bags:
-        """Build bags from detected candidates and a radiologist's marks [R08, Sec. 10.1].
-
-        The candidates within `radius` of a mark (of the nearest, if of several) form its positive
-        bag; every other candidate is a negative bag of its own. First come the marks in the order
-        given ("mark_3"), then the single candidates in row order ("candidate_17"). If there are
-        several scans, give the scan or patient of each candidate (`groups`) and of each mark
-        (`mark_groups`): only those of the same group are matched, and groups are kept.
-
-        >>> coords = [[0, 9], [5, 5], [5, 6]]
-        >>> bags = Bags.from_candidates([[1.0], [2.0], [3.0]], coords, marks=[[5, 5]], radius=2)
-        >>> bags.ids.tolist(), bags.y, bags.sizes
-        (['mark_0', 'candidate_0'], array([1, 0]), array([2, 1]))
-        """
-        names = feature_names if feature_names is not None else check.names_of(X)
-        X = check.check_features(X)
-        xy = check.check_coords(coords, len(X))
-        targets = check.check_marks(marks, radius, xy.shape[1])
-        scans = check.check_scans(groups, mark_groups, len(X), len(targets))
-        nearest = _nearest_mark(xy, targets, radius, scans)
-        n_marks, n_lost = len(targets), len(targets) - len(np.unique(nearest[nearest >= 0]))
-        if n_lost:
-            warnings.warn(
-                f"{n_lost} of {n_marks} marks have no candidate within radius {radius} and form "
-                "no bag: count them as missed, or raise radius (in the units of coords)",
-                UserWarning,
-                stacklevel=2,
-            )
-        key = np.where(nearest >= 0, nearest, n_marks + np.arange(len(X)))
-        keys, first, sizes = np.unique(key, return_index=True, return_counts=True)
-        ids = [f"mark_{k}" if k < n_marks else f"candidate_{k - n_marks}" for k in keys]
-        return cls._checked(
-            X,
-            _offsets(sizes),
-            np.array(ids),
-            np.argsort(key, kind="stable"),
-            y=(keys < n_marks).astype(np.int64),
-            groups=None if scans is None else scans[0][first],
-            instance_labels=instance_labels,
-            coords=xy,
-            instance_ids=instance_ids,
-            feature_names=names,
-        )
-
-    @classmethod
     def concat(cls, parts: Sequence[Bags]) -> Bags:
         """Put several Bags after each other; optional parts must be in all of them or in none.
 
@@ -297,7 +122,7 @@ class Bags:
             if getattr(parts[0], name) is not None:
                 fields[name] = np.concatenate([getattr(p, name) for p in parts])
         fields["row_index"] = np.arange(len(fields["X"]), dtype=np.int64)
-        return cls._build(**fields, offsets=_offsets(np.concatenate([p.sizes for p in parts])))
+        return cls._build(**fields, offsets=offsets_of(np.concatenate([p.sizes for p in parts])))
 
     def split(
         self, test_size: float | int = 0.25, random_state: Any = None, stratify: bool = True
@@ -445,13 +270,13 @@ class Bags:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Bags:
-        chosen = check.resolve_key(key, len(self))
+        chosen = resolve_key(key, len(self))
         rows: slice | Array
         if isinstance(chosen, slice):  # rows of adjacent bags are adjacent: all views
             rows = slice(int(self.offsets[chosen.start]), int(self.offsets[chosen.stop]))
             offsets = self.offsets[chosen.start : chosen.stop + 1] - rows.start
         else:
-            offsets = _offsets(self.sizes[chosen])
+            offsets = offsets_of(self.sizes[chosen])
             shift = self.offsets[chosen] - offsets[:-1]
             rows = np.arange(offsets[-1]) + np.repeat(shift, np.diff(offsets))
         fields = {k: _take(getattr(self, k), rows) for k in _PER_ROW}
@@ -542,24 +367,8 @@ def _read_only(values: Any) -> Any:
     return view
 
 
-def _offsets(sizes: Array) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
 def _take(values: Array | None, rows: slice | Array) -> Array | None:
     return None if values is None else values[rows]
-
-
-def _nearest_mark(xy: Array, marks: Array, radius: float, scans: Any) -> NDArray[np.int64]:
-    """(N,) nearest mark of the same scan within the radius of each candidate, else -1."""
-    nearest = np.full(len(xy), -1, dtype=np.int64)
-    row_scans, mark_scans = scans or (np.zeros(len(xy)), np.zeros(len(marks)))
-    for scan in np.unique(mark_scans):
-        rows, here = np.flatnonzero(row_scans == scan), np.flatnonzero(mark_scans == scan)
-        distance, mark = cKDTree(marks[here]).query(xy[rows])
-        close = distance <= radius
-        nearest[rows[close]] = here[mark[close]]
-    return nearest
 
 
 def _count(n: int, noun: str) -> str:

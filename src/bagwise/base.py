@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.classifier import BagClassifierMIL, generator
+from bagwise.classifier import BagClassifierMIL
 from bagwise.execution import TrainingData
 from bagwise.inducing import kmeans_points
 from bagwise.infer.fit import Problem, Result, fit_q
@@ -24,12 +24,6 @@ from bagwise.parameters import (
 )
 from bagwise.posterior import BAG_SCORES, Posterior
 from bagwise.sites import Sites
-from bagwise.validation import (
-    bags_to_fit,
-    binary_targets,
-    known_labels,
-    record_features,
-)
 
 Array = NDArray[Any]
 
@@ -94,22 +88,9 @@ class GaussianProcessMIL(BagClassifierMIL):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Fit from bag labels.
-
-        Parameters
-        ----------
-        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type;
-            the larger one in sorted order is the positive class.
-
-        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
-        """
-        self._check_parameters()
-        bags = bags_to_fit(self, X, y)
-        classes, T = binary_targets(bags)
-        known = known_labels(bags, T)
-        rng = generator(self.random_state)
+    def _fit_bags(
+        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
+    ) -> None:
         shift, scale = self._scaling(bags.X)
         Xs = self._scaled(bags.X, shift, scale)
         Z = self._inducing_points(Xs, bags, T, known, shift, scale, rng)
@@ -124,10 +105,6 @@ class GaussianProcessMIL(BagClassifierMIL):
             seed=int(rng.integers(2**31)),
         )
         self._store(self._run(problem, Xs), problem, shift, scale)
-        self.classes_ = classes
-        self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
-        record_features(self, bags)
-        return self
 
     def _fitted_names(self) -> tuple[str, ...]:
         return FITTED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from dataclasses import is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,13 @@ from bagwise.bags import Bags
 from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
 from bagwise.parameters import check_integer
-from bagwise.validation import bags_to_predict
+from bagwise.validation import (
+    bags_to_fit,
+    bags_to_predict,
+    binary_targets,
+    known_labels,
+    record_features,
+)
 
 Array = NDArray[Any]
 
@@ -30,6 +36,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     posterior_: Any
     bag_score: str
     standardize: str | bool
+    random_state: Any
     _posterior_type: ClassVar[type]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -45,6 +52,40 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         shared = _named(inspect.signature(super(cls, cls).__init__))
         merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
         cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+
+    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+        """Fit from bag labels.
+
+        Parameters
+        ----------
+        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type;
+            the larger one in sorted order is the positive class.
+
+        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
+        """
+        return self._fit(X, y)
+
+    def _fit(self, X: Any, y: ArrayLike | None, **more: Any) -> Self:
+        """Check, fit and record; `more` goes to `_fit_bags`."""
+        self._check_parameters()
+        bags = bags_to_fit(self, X, y)
+        classes, T = binary_targets(bags)
+        self._fit_bags(bags, T, known_labels(bags, T), generator(self.random_state), **more)
+        self.classes_ = classes
+        self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
+        record_features(self, bags)
+        return self
+
+    def _fit_bags(
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        rng: np.random.Generator,
+    ) -> None:
+        """Fit `posterior_` and what belongs to it; known labels are NaN where they are not."""
+        raise NotImplementedError
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Probability of each class for each bag, columns in the order of `classes_`.
@@ -93,11 +134,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
         """Accuracy on bags; `y` defaults to the labels of the bags."""
-        bags = bags_to_predict(self, X)
-        truth = bags.y if y is None else y
-        if truth is None:
-            raise ValueError("score needs labels: pass y, or Bags with y")
-        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
+        return bag_accuracy(self, bags_to_predict(self, X), y, sample_weight)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the fitted model to one file that `bagwise.load` reads without running code.
@@ -124,10 +161,9 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         raise NotImplementedError
 
     def _storable_parameters(self) -> dict[str, Any]:
-        """Arguments as plain values; a random generator's state is not part of a model."""
+        """Arguments as plain values."""
         parameters = self.get_params(deep=False)
-        seed = parameters["random_state"]
-        parameters["random_state"] = seed if isinstance(seed, int) else None
+        parameters["random_state"] = plain_seed(parameters["random_state"])
         if parameters.get("dtype") is not None:
             parameters["dtype"] = np.dtype(parameters["dtype"]).name
         return parameters
@@ -181,6 +217,19 @@ def generator(random_state: Any) -> np.random.Generator:
     if isinstance(random_state, np.random.Generator):
         return random_state
     return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def plain_seed(random_state: Any) -> int | None:
+    """A seed that can be written to a file; a generator's state is not part of a model."""
+    return random_state if isinstance(random_state, int) else None
+
+
+def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:
+    """Share of bags that a model predicts rightly; `y` defaults to the labels of the bags."""
+    truth = bags.y if y is None else y
+    if truth is None:
+        raise ValueError("score needs labels: pass y, or Bags with y")
+    return float(accuracy_score(truth, model.predict(bags), sample_weight=sample_weight))
 
 
 def same_unit(spread: Array) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from bagwise.io.atomic import refuse_existing
 from bagwise.io.geojson import write_geojson
 from bagwise.io.write_tables import check_writable, write_table
-from bagwise.model_card import counted, selected, weight_lines
+from bagwise.model_card import iterations, selected, weight_lines
 from bagwise.workflow import Predictions, bag_frame, class_names, instance_frame
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _write_tiles(
     names = None if bags.instance_ids is None else bags.instance_ids[back]
     write_geojson(
         path,
-        bags.coords[back],
+        bags.coords[back] if table.pixels is None else table.pixels,
         found.p[back, 1],
         found.std[back],
         tile_size,
@@ -142,9 +142,9 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("inducing points", found["n_inducing"]),
         ("ELBO", found["elbo"] is not None and f"{found['elbo']:.4f}"),
         ("log evidence", found["log_evidence"] is not None and f"{found['log_evidence']:.4f}"),
-        ("fit", f"{counted(found['n_iter'], found['iterations'])}, {_state(found)}"),
+        ("fit", f"{iterations(found['n_iter'])}, {_state(found)}"),
         ("selected features", selected(found)),
-        ("weights ± std", "\n".join(weight_lines(found))),
+        ("scaled weights ± std", "\n".join(weight_lines(found))),
         ("arguments", ", ".join(f"{k}={v}" for k, v in found["arguments"].items())),
         ("columns", _plain(fitted.get("columns"))),
         ("fitted on", _plain(data)),

@@ -358,7 +358,7 @@ def tell(table: "Table", quiet: bool) -> None:
 def show_fit(fitted: Any, path: str, json: bool) -> None:
     """Say what was fitted and where it is."""
     from bagwise.cli_output import show_scores
-    from bagwise.model_card import counted, describe_fit
+    from bagwise.model_card import describe_fit, iterations
 
     model = fitted.model
     how = describe_fit(model)
@@ -378,7 +378,7 @@ def show_fit(fitted: Any, path: str, json: bool) -> None:
     state = "converged" if how["converged"] else "NOT converged"
     say(
         f"wrote {path}: {type(model).__name__}, {state} after "
-        f"{counted(how['n_iter'], how['iterations'])}, "
+        f"{iterations(how['n_iter'])}, "
         f"positive class {model.metadata_['classes'][1]!r}"
     )
 

@@ -156,6 +156,8 @@ def draw_digits(model: GaussianProcessMIL, trial: Trial, path: Path, n_bags: int
     p, std = model.predict_instance_proba(bags, return_std=True)
     bag_p, bag_std = model.predict_proba(bags, return_std=True)
     digits = " or ".join(map(str, POSITIVE_DIGITS))
+    from matplotlib.pyplot import close
+
     figure = plot_image_bags(
         bags,
         IMAGE_SHAPE,
@@ -170,6 +172,7 @@ def draw_digits(model: GaussianProcessMIL, trial: Trial, path: Path, n_bags: int
         "their digits; these bags are new to it",
     )
     figure.savefig(path, pil_kwargs={"optimize": True})
+    close(figure)
 
 
 def run_demo(

@@ -7,24 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.estimators import IsingVGPMIL, ProbitVGPMIL
-from bagwise.rvm_estimators import LinearMIL
 from bagwise.workflow import class_names
 
 MAX_WEIGHTS = 20
-# Fits of these kinds take Newton or evidence steps; all others sweep over the data.
-_STEPPING = (IsingVGPMIL, ProbitVGPMIL, LinearMIL)
 _HIDDEN = ("trained_bags",)  # of use to the program only
 
 
 def selected(about: dict[str, Any]) -> str | None:
-    """How many features a linear model kept.
+    """How many features a linear model kept, and how many of these it is sure of.
 
-    >>> selected({"n_selected": 2, "n_features": 10})
-    '2 of 10'
+    >>> kept = [{"feature": "area", "supported": True}, {"feature": "shade", "supported": False}]
+    >>> selected({"selected": kept, "n_features": 10})
+    '2 of 10, 1 surely not 0'
     """
-    kept = about["n_selected"]
-    return None if kept is None else f"{kept} of {about['n_features']}"
+    used = about["selected"]
+    if used is None:
+        return None
+    names = {f["feature"] for f in used}  # a feature is there once for each task
+    sure = {f["feature"] for f in used if f["supported"]}
+    return f"{len(names)} of {about['n_features']}, {len(sure)} surely not 0"
 
 
 def describe_model(model: Any) -> dict[str, Any]:
@@ -49,8 +50,8 @@ def describe_model(model: Any) -> dict[str, Any]:
         "kernel": None if kernel is None else rounded(repr(kernel)),
         "mean": _number(model, "mean_"),
         "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
-        **describe_weights(model),
         **describe_fit(model),
+        "selected": selected_features(model),
         "fitted": {k: v for k, v in fitted.items() if k not in _HIDDEN},
     }
 
@@ -61,69 +62,62 @@ def describe_fit(model: Any) -> dict[str, Any]:
         "elbo": _number(model, "elbo_"),
         "log_evidence": _number(model, "log_evidence_"),
         "n_iter": int(model.n_iter_) if hasattr(model, "n_iter_") else None,
-        "iterations": steps_or_sweeps(model),
         "converged": bool(model.converged_) if hasattr(model, "converged_") else None,
     }
 
 
-def describe_weights(model: Any) -> dict[str, Any]:
-    """Features that a linear model uses, those with the largest |weight| / std first.
+def selected_features(model: Any) -> list[dict[str, Any]] | None:
+    """Features that a linear model uses, largest weight first, for each task where it has several.
 
-    Null for models without weights of features: Gaussian processes, and linear ones on a kernel.
+    Weights are those of the scaled features, so that they can be compared. None for models without
+    weights of features: Gaussian processes, and linear ones on a kernel.
     """
     if getattr(model, "kernel", None) is not None or not hasattr(model, "selected_features_"):
-        return {"n_selected": None, "weights": None}
-    tasks = [t.item() if isinstance(t, np.generic) else t for t in getattr(model, "tasks_", ())]
-    if tasks:
-        found = [{"task": t, **w} for t in tasks for w in _weights(model.for_task(t))]
-    else:
-        found = _weights(model)
-    return {"n_selected": len(model.selected_features_), "weights": found}
+        return None
+    if not hasattr(model, "for_task"):
+        return _weights(model)
+    tasks = [t.item() if isinstance(t, np.generic) else t for t in model.tasks_]
+    return [{"task": t, **w} for t in tasks for w in _weights(model.for_task(t))]
 
 
 def _weights(model: Any) -> list[dict[str, Any]]:
-    used = np.asarray(model.selected_features_)
-    weight, std = model.coef_[used], model.coef_std_[used]
     names = getattr(model, "feature_names_in_", None)
-    return [
+    weight, std, supported = model.scaled_coef_, model.scaled_coef_std_, model.get_support()
+    used = [
         {
-            "feature": f"x{used[i]}" if names is None else str(names[used[i]]),
-            "weight": float(weight[i]),
-            "std": float(std[i]),
+            "feature": f"x{j}" if names is None else str(names[j]),
+            "weight": float(weight[j]),
+            "std": float(std[j]),
+            "supported": bool(supported[j]),
         }
-        for i in np.argsort(-np.abs(weight / std), kind="stable")
+        for j in model.selected_features_
     ]
+    return sorted(used, key=lambda f: -abs(f["weight"]))
 
 
 def weight_lines(about: dict[str, Any]) -> list[str]:
     """The first weights as text, and how many more there are.
 
-    >>> weight_lines({"weights": [{"feature": "area", "weight": 1.5, "std": 0.25}]})
-    ['area 1.5 ± 0.25']
+    >>> weight_lines({"selected": [{"feature": "area", "weight": 1.5, "std": 0.25}]})
+    ['area +1.50 ± 0.25']
     """
-    weights = about["weights"] or []
+    weights = about["selected"] or []
     lines = [
         (f"task {w['task']}: " if "task" in w else "")
-        + f"{w['feature']} {w['weight']:.3g} ± {w['std']:.2g}"
+        + f"{w['feature']} {w['weight']:+.2f} ± {w['std']:.2f}"
         for w in weights[:MAX_WEIGHTS]
     ]
     more = len(weights) - len(lines)
     return [*lines, f"... and {more} more"] if more else lines
 
 
-def steps_or_sweeps(model: Any) -> str:
-    """What `n_iter_` counts."""
-    by_steps = isinstance(model, _STEPPING) or getattr(model, "inference", "") == "laplace"
-    return "steps" if by_steps and getattr(model, "inference", "") != "gibbs" else "sweeps"
+def iterations(n: int) -> str:
+    """A number of iterations in words.
 
-
-def counted(n: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "sweeps"), counted(12, "steps")
-    ('1 sweep', '12 steps')
+    >>> iterations(1), iterations(12)
+    ('1 iteration', '12 iterations')
     """
-    return f"{n} {noun[:-1] if n == 1 else noun}"
+    return f"{n} iteration{'' if n == 1 else 's'}"
 
 
 def rounded(text: str) -> str:

@@ -9,8 +9,8 @@ ALIASES = {
     "large-margin": "LargeMarginVGPMIL",
     "ising": "IsingVGPMIL",
     "mirvm": "MIRVM",
-    "logistic": "MILogisticRegression",
     "rvm": "RVM",
+    "mi-logistic": "MILogisticRegression",
 }
 
 

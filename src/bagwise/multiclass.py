@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import column_or_1d
 
 from bagwise.bags import Bags, as_bags
-from bagwise.classifier import same_unit
+from bagwise.classifier import bag_accuracy, same_unit
 from bagwise.inducing import kmeans_points
 from bagwise.parameters import check_integer
 from bagwise.validation import bags_to_predict, record_features
@@ -170,11 +169,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         `y` defaults to the labels of the bags.
         """
-        bags = bags_to_predict(self, X)
-        truth = bags.y if y is None else y
-        if truth is None:
-            raise ValueError("score needs labels: pass y, or Bags with y")
-        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
+        return bag_accuracy(self, bags_to_predict(self, X), y, sample_weight)
 
     @property
     def inducing_points_(self) -> Array:

@@ -10,11 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bag_checks import as_1d, check_per_bag, show
 from bagwise.bags import Bags
-from bagwise.classifier import generator
 from bagwise.io.modelfile import register
 from bagwise.rvm.posterior import TaskPosteriors
 from bagwise.rvm_estimators import MIRVM
-from bagwise.validation import bags_to_fit, binary_targets, known_labels
 
 Array = NDArray[Any]
 
@@ -35,7 +33,6 @@ class MultiTaskMIRVM(MIRVM):
 
     Attributes
     ----------
-    tasks_ : names of the tasks.
     alpha_ : (D,) shared prior precisions, infinite where a feature was pruned.
 
     Examples
@@ -60,13 +57,18 @@ class MultiTaskMIRVM(MIRVM):
         y : one label per bag, in the order of the bags; overrides the labels of the bags.
         tasks : one task name per bag, where X is one set of bags. Without it there is one task.
         """
-        self._check_parameters()
         X, tasks = _joined(X, tasks)
-        bags = bags_to_fit(self, X, y)
-        classes, T = binary_targets(bags)
-        known = known_labels(bags, T)
+        return self._fit(X, y, tasks=tasks)
+
+    def _fit_bags(
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        rng: np.random.Generator,
+        tasks: ArrayLike | None = None,
+    ) -> None:
         names, of_task = _check_tasks(tasks, bags, T)
-        rng = generator(self.random_state)
         features = self._feature_map(bags, T, rng)
         design = self._design(bags, T, known, features)
         designs = [design.of_bags(np.flatnonzero(of_task == j)) for j in range(len(names))]
@@ -76,8 +78,7 @@ class MultiTaskMIRVM(MIRVM):
             tuple(names.tolist()),
             tuple(features.posterior(mode, fit.columns, seed) for mode in fit.modes),
         )
-        self._store(fit, self.posterior_.posteriors[0].n_weights, classes, bags)
-        return self
+        self._store(fit, self.posterior_.posteriors[0].n_weights)
 
     @property
     def tasks_(self) -> Array:
@@ -112,6 +113,16 @@ class MultiTaskMIRVM(MIRVM):
     def coef_std_(self) -> Array:
         """(n_tasks, D) posterior standard deviations of `coef_`."""
         return np.array([self.for_task(t).coef_std_ for t in self.posterior_.tasks])
+
+    @property
+    def scaled_coef_(self) -> Array:
+        """(n_tasks, D) weights of the scaled features; see `MIRVM.scaled_coef_`."""
+        return np.array([self.for_task(t).scaled_coef_ for t in self.posterior_.tasks])
+
+    @property
+    def scaled_coef_std_(self) -> Array:
+        """(n_tasks, D) posterior standard deviations of `scaled_coef_`."""
+        return np.array([self.for_task(t).scaled_coef_std_ for t in self.posterior_.tasks])
 
     @property
     def intercept_(self) -> Array:  # type: ignore[override]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, is_bagged
-from bagwise.classifier import BagClassifierMIL, generator
+from bagwise.classifier import BagClassifierMIL
 from bagwise.inducing import kmeans_points
 from bagwise.infer.loop import warn_not_converged
 from bagwise.io.modelfile import register
@@ -29,13 +29,7 @@ from bagwise.rvm.evidence import (
 )
 from bagwise.rvm.penalty import choose_alpha, fit_alpha, fit_evidence
 from bagwise.rvm.posterior import FeatureMap, LinearPosterior
-from bagwise.validation import (
-    bags_to_fit,
-    bags_to_predict,
-    binary_targets,
-    known_labels,
-    record_features,
-)
+from bagwise.validation import bags_to_predict
 
 Array = NDArray[Any]
 
@@ -84,28 +78,14 @@ class LinearMIL(BagClassifierMIL):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Fit from bag labels.
-
-        Parameters
-        ----------
-        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type;
-            the larger one in sorted order is the positive class.
-
-        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
-        """
-        self._check_parameters()
-        bags = bags_to_fit(self, X, y)
-        classes, T = binary_targets(bags)
-        known = known_labels(bags, T)
-        rng = generator(self.random_state)
+    def _fit_bags(
+        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
+    ) -> None:
         features = self._feature_map(bags, T, rng)
         design = self._design(bags, T, known, features)
         fit = self._solve(design, rng)
         self.posterior_ = features.posterior(fit.modes[0], fit.columns, int(rng.integers(2**31)))
-        self._store(fit, self.posterior_.n_weights, classes, bags)
-        return self
+        self._store(fit, self.posterior_.n_weights)
 
     @property
     def coef_(self) -> Array:
@@ -113,11 +93,21 @@ class LinearMIL(BagClassifierMIL):
 
         With a kernel, (M,) weights of the basis points.
         """
-        return self._spread_out(self.posterior_.m[:-1])
+        return self._raw(self.scaled_coef_)
 
     @property
     def coef_std_(self) -> Array:
         """Posterior standard deviations of `coef_`, 0 where pruned."""
+        return self._raw(self.scaled_coef_std_)
+
+    @property
+    def scaled_coef_(self) -> Array:
+        """Weights of the features as the model scaled them: their sizes can be compared."""
+        return self._spread_out(self.posterior_.m[:-1])
+
+    @property
+    def scaled_coef_std_(self) -> Array:
+        """Posterior standard deviations of `scaled_coef_`."""
         return self._spread_out(np.sqrt(np.diagonal(self.posterior_.S)[:-1]))
 
     @property
@@ -142,7 +132,7 @@ class LinearMIL(BagClassifierMIL):
         return q.basis[q.columns] * q.scale + q.shift
 
     def get_support(self, indices: bool = False) -> Array:
-        """Features that were not pruned and whose |weight| exceeds `support_z` deviations.
+        """Features whose weight exceeds `support_z` standard deviations in size.
 
         A mask (D,), or with `indices` their numbers.
         """
@@ -238,7 +228,7 @@ class LinearMIL(BagClassifierMIL):
     ) -> Design:
         return features.design(bags.X, bags.offsets, T, known, self.chunk_size)
 
-    def _store(self, fit: Fit, n_weights: int, classes: Array, bags: Bags) -> None:
+    def _store(self, fit: Fit, n_weights: int) -> None:
         if not fit.trace.converged:
             warn_not_converged(self.max_iter, self.tol, "nats")
         self.alpha_ = np.full(n_weights, np.inf)
@@ -247,16 +237,16 @@ class LinearMIL(BagClassifierMIL):
         self.log_evidence_ = fit.trace.history[-1]
         self.n_iter_ = fit.trace.n_iter
         self.converged_ = fit.trace.converged
-        self.classes_ = classes
-        self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
-        record_features(self, bags)
 
     def _spread_out(self, values: Array) -> Array:
-        """Values of the weights in use among zeros, in raw units."""
+        """Values of the weights in use among zeros."""
+        out = np.zeros(self.posterior_.n_weights)
+        out[self.posterior_.columns] = values
+        return out
+
+    def _raw(self, weights: Array) -> Array:
         q = self.posterior_
-        out = np.zeros(q.n_weights)
-        out[q.columns] = values
-        return out / q.scale if q.kernel is None else out
+        return weights / q.scale if q.kernel is None else weights
 
     def _require_features(self, what: str) -> None:
         if self.posterior_.kernel is not None:
@@ -374,8 +364,8 @@ class MILogisticRegression(LinearMIL):
         "cv" the held-out log-likelihood in 5-fold cross-validation, as in the paper; a number is
         taken as given. 0 is maximum likelihood, which exists only if no linear rule separates
         the bags.
-    kernel, n_basis, standardize, support_z, bag_score, max_iter, tol, chunk_size, random_state,
-    verbose : as in `MIRVM`.
+
+    The others are those of `MIRVM` without `alpha_init`, `alpha_limits` and `update`.
 
     Examples
     --------

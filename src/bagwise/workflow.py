@@ -18,7 +18,8 @@ from bagwise.estimators import MODELS
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.frames import require_io
 from bagwise.io.places import Places
-from bagwise.io.slides import read_slides
+from bagwise.io.slide_features import slides_to_bags
+from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
 from bagwise.model_names import ALIASES, class_name
@@ -46,7 +47,7 @@ PREDICTED = ("p_mean", "p_std", "predicted")
 def read_to_fit(
     path: str, columns: Columns, *, slides: str | None = None, delimiter: str | None = None
 ) -> Table:
-    """Bags to fit, from a table or from a folder of HDF5 features with its slides CSV."""
+    """Bags to fit, from a table or from a folder of slide features with its CSV."""
     if slides is not None:
         return _slides_table(path, slides, columns)
     table = read_table(path, columns, delimiter=delimiter)
@@ -86,30 +87,39 @@ def read_for_model(
 
 
 def _slides_table(folder: str, slides: str | None, columns: Columns) -> Table:
+    """A folder of features as a table: pixels in its rows, cells of each slide's grid in bags."""
     require_io()
     import pandas as pd
 
-    slide = columns.bag or "slide_id"
-    label = columns.label or "label"
-    bags = read_slides(
-        folder, slides, slide_column=slide, label_column=None if slides is None else label
-    )
+    slide, label = columns.bag or "slide_id", columns.label or "label"
+    case = columns.group
+    if slides is None:
+        listed = list_folder(folder)
+    else:
+        if case is None and "case_id" in slide_columns(slides):
+            case = "case_id"
+        listed = list_slides(slides, folder, case=case, slide=slide, label=label)
+    read = [read_slide(path) for path in listed.paths]
+    bags = slides_to_bags(read, listed.y, ids=listed.ids, groups=listed.groups)
     tile = np.arange(bags.n_instances) - np.repeat(bags.offsets[:-1], bags.sizes)
     rows: dict[str, Any] = {slide: bags.ids[bags.bag_index], "instance_id": tile}
     if bags.y is not None:
         rows[label] = bags.y[bags.bag_index]
-    axes: tuple[str, ...] = ()
+    if bags.groups is not None and case is not None:
+        rows[case] = bags.groups[bags.bag_index]
+    pixels = None
     if bags.coords is not None:
-        axes = ("x", "y", "z")[: bags.coords.shape[1]]
-        rows |= dict(zip(axes, bags.coords.T, strict=True))
+        pixels = np.concatenate([np.asarray(s.coords) for s in read])
+        rows |= {"x": pixels[:, 0], "y": pixels[:, 1]}
     found = Columns(
         bag=slide,
         label=None if bags.y is None else label,
+        group=None if bags.groups is None else case,
         instance_id="instance_id",
-        coords=axes,
+        coords=() if bags.coords is None else ("x", "y"),
     )
     places = Places(os.path.basename(os.path.normpath(folder)), lines=False)
-    return Table(bags, pd.DataFrame(rows), found, (), places)
+    return Table(bags, pd.DataFrame(rows), found, (), places, pixels)
 
 
 def _remembered(model: Any) -> Columns:

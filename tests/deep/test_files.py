@@ -59,6 +59,17 @@ def test_round_trip(settings: dict, bags: bw.Bags, tmp_path: Path) -> None:
     assert [e.loss for e in back.history_] == [e.loss for e in model.history_]
 
 
+def test_an_existing_file_is_kept_unless_told(bags: bw.Bags, tmp_path: Path) -> None:
+    path = tmp_path / "n.safetensors"
+    path.write_bytes(b"mine")
+    model = fit(bags)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        model.save(path, overwrite=False)
+    assert path.read_bytes() == b"mine"
+    model.save(path)
+    assert load_network(path).n_iter_ == model.n_iter_
+
+
 def test_a_module_of_the_user_must_be_given_again(bags: bw.Bags, tmp_path: Path) -> None:
     def module() -> Any:
         return torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU())

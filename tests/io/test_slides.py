@@ -22,6 +22,7 @@ from bagwise.io import (
     read_slide_table,
     slides_to_bags,
 )
+from bagwise.io.slide_tables import list_folder
 
 h5py = pytest.importorskip("h5py", reason='reading HDF5 needs the extra: pip install "bagwise[io]"')
 
@@ -140,6 +141,29 @@ def test_slide_table_with_text_and_other_columns(table: Path) -> None:
     assert bags.y.tolist() == ["LUAD", "LUSC"]
     with pytest.raises(ValueError, match="no column 'case_id'; it has"):
         read_slide_table(table, table.parent)
+
+
+def test_slide_table_without_patients(table: Path) -> None:
+    table.write_text("slide_id,label\na.svs,0\nb,1\n")
+    bags = read_slide_table(table, table.parent, case=None)
+    assert bags.groups is None and bags.ids.tolist() == ["a.svs", "b"]
+
+
+def test_all_slides_of_a_folder(table: Path) -> None:
+    listed = list_folder(table.parent)
+    assert listed.ids.tolist() == ["a", "b", "c", "d"] and listed.y is None
+    assert [path.name for path in listed.paths] == ["a.h5", "b.h5", "c.h5", "d.h5"]
+    (table.parent / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"has no \.h5, \.hdf5, \.pt files"):
+        list_folder(table.parent / "empty")
+    with pytest.raises(NotADirectoryError, match="is no folder"):
+        list_folder(table)
+
+
+def test_slide_tables_in_another_encoding(table: Path) -> None:
+    table.write_bytes(b"slide_id,label\n\xff,1\n")
+    with pytest.raises(SlideFileError, match="is no CSV in UTF-8"):
+        read_slide_table(table, table.parent, case=None)
 
 
 @pytest.mark.parametrize(

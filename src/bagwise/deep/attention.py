@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.classifier import generator
+from bagwise.classifier import bag_accuracy, generator
 from bagwise.io.requirements import require
 from bagwise.parameters import check_choice, check_integer, check_number
 from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, record_features
@@ -171,18 +170,17 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
         """Accuracy on bags; `y` defaults to the labels of the bags."""
-        bags = self._bags(X)
-        truth = bags.y if y is None else y
-        if truth is None:
-            raise ValueError("score needs labels: pass y, or Bags with y")
-        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
+        return bag_accuracy(self, self._bags(X), y, sample_weight)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network to a safetensors file with a JSON header; `load_network` reads it."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the network to a safetensors file with a JSON header; `load_network` reads it.
+
+        With `overwrite=False` an existing file is kept and FileExistsError raised.
+        """
         from bagwise.deep.files import save_network
 
         check_is_fitted(self)
-        save_network(self, path)
+        save_network(self, path, overwrite=overwrite)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "network_")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bagwise.classifier import plain_seed
 from bagwise.io.atomic import atomic_file
 from bagwise.io.requirements import require
 from bagwise.io.state_codec import ModelFileError
@@ -20,7 +21,9 @@ SCHEMA = 1
 KEYS = {"format", "schema", "parameters", "classes", "n_inputs", "feature_names", "epochs", "best"}
 
 
-def save_network(model: AttentionMIL, path: str | os.PathLike[str]) -> None:
+def save_network(
+    model: AttentionMIL, path: str | os.PathLike[str], *, overwrite: bool = True
+) -> None:
     """Write a fitted `AttentionMIL` to one safetensors file, completely or not at all.
 
     The file's metadata holds one JSON text under "bagwise": arguments, classes, history.
@@ -39,7 +42,7 @@ def save_network(model: AttentionMIL, path: str | os.PathLike[str]) -> None:
         "best": model.best_epoch_,
     }
     data = save(tensors, metadata={"bagwise": json.dumps(header)})
-    with atomic_file(path) as file:
+    with atomic_file(path, overwrite=overwrite) as file:
         file.write(data)
 
 
@@ -48,8 +51,7 @@ def _storable(model: AttentionMIL) -> dict[str, Any]:
     parameters = model.get_params(deep=False)
     if not isinstance(parameters["encoder"], str):
         parameters["encoder"] = None
-    seed = parameters["random_state"]
-    parameters["random_state"] = seed if isinstance(seed, int) else None
+    parameters["random_state"] = plain_seed(parameters["random_state"])
     shape = parameters["image_shape"]
     parameters["image_shape"] = None if shape is None else [int(s) for s in shape]
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}

@@ -1,5 +1,6 @@
-"""Reading and writing: model files, slide features, CT series and pictures; never runs code."""
+"""Reading and writing: models, tables, slide features, CT series, pictures; never runs code."""
 
+from bagwise.io.columns import Columns
 from bagwise.io.dicom import (
     CT_WINDOWS,
     CTSeries,
@@ -10,23 +11,30 @@ from bagwise.io.dicom import (
     window,
     windowed,
 )
+from bagwise.io.geojson import write_geojson
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.images import ImageFileError, read_image, read_image_folders
 from bagwise.io.modelfile import SCHEMA_VERSION, read_state, write_state
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, grid_stride, slides_to_bags
 from bagwise.io.slide_tables import read_slide, read_slide_table
 from bagwise.io.state_codec import ModelFileError, register
+from bagwise.io.streams import TableError
+from bagwise.io.tables import Table, read_table
 from bagwise.io.torch_files import read_slide_pt
+from bagwise.io.write_tables import write_table
 
 __all__ = [
     "CT_WINDOWS",
     "SCHEMA_VERSION",
     "CTSeries",
+    "Columns",
     "DicomError",
     "ImageFileError",
     "ModelFileError",
     "SlideFeatures",
     "SlideFileError",
+    "Table",
+    "TableError",
     "find_series",
     "grid_stride",
     "read_dicom_bags",
@@ -38,9 +46,12 @@ __all__ = [
     "read_slide_pt",
     "read_slide_table",
     "read_state",
+    "read_table",
     "register",
     "slides_to_bags",
     "window",
     "windowed",
+    "write_geojson",
     "write_state",
+    "write_table",
 ]

@@ -28,12 +28,16 @@ class SlideFileError(ValueError):
 class SlideFeatures:
     """Features of the patches of one slide.
 
+    Parameters
+    ----------
     features : (n, D).
     coords : (n, 2) x and y of the patches' upper left corners in pixels of level 0 (full
         resolution), or None.
     patch_size_level0 : side of a patch in pixels of level 0, or None where it is not known.
     attributes : what else the file says.
 
+    Examples
+    --------
     >>> slide = SlideFeatures(np.ones((3, 2)), np.array([[0, 0], [512, 0], [0, 1024]]), 512)
     >>> slide.stride
     (512.0, 512.0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import os
 import warnings
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.io.frames import plain_values
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, slides_to_bags
 from bagwise.io.torch_files import read_slide_pt
@@ -19,6 +22,7 @@ from bagwise.parameters import check_choice
 
 READERS = {".h5": read_slide_h5, ".hdf5": read_slide_h5, ".pt": read_slide_pt}
 FOLDERS = ("", "h5_files", "pt_files")  # CLAM keeps its files in folders below
+IMAGE_ENDINGS = (".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".bif")
 
 
 def read_slide(path: str | os.PathLike[str]) -> SlideFeatures:
@@ -29,11 +33,21 @@ def read_slide(path: str | os.PathLike[str]) -> SlideFeatures:
     return READERS[ending](path)
 
 
+@dataclass(frozen=True)
+class SlideList:
+    """Slides and where their features are."""
+
+    paths: list[Path]
+    ids: NDArray[Any]
+    y: NDArray[Any] | None
+    groups: NDArray[Any] | None
+
+
 def read_slide_table(
     table: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    case: str = "case_id",
+    case: str | None = "case_id",
     slide: str = "slide_id",
     label: str | None = "label",
     missing: str = "error",
@@ -43,11 +57,28 @@ def read_slide_table(
 
     The features of slide `s` are in `folder` (or in its `h5_files`, `pt_files`) as `s.h5`,
     `s.hdf5` or `s.pt`. `bags.ids` are the slides, `bags.groups` the cases, so `bags.split` and
-    scikit-learn's `GroupKFold` keep the slides of a patient together. Labels that are whole
-    numbers become integers; `label=None` reads unlabelled slides. `missing="drop"` leaves out
-    slides without a file, with a warning. `coords`: see `slides_to_bags`.
+    scikit-learn's `GroupKFold` keep the slides of a patient together; `case=None` where the table
+    has no cases. Labels that are numbers become numbers; `label=None` reads unlabelled slides.
+    `missing="drop"` leaves out slides without a file, with a warning. `coords`: see
+    `slides_to_bags`.
     """
     check_choice("missing", missing, ("error", "drop"))
+    listed = list_slides(table, folder, case=case, slide=slide, label=label, missing=missing)
+    slides = [read_slide(path) for path in listed.paths]
+    return slides_to_bags(slides, listed.y, ids=listed.ids, groups=listed.groups, coords=coords)
+
+
+def list_slides(
+    table: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    case: str | None,
+    slide: str,
+    label: str | None,
+    missing: str = "error",
+) -> SlideList:
+    """The slides of a CSV with their files; arguments are those of `read_slide_table`."""
+    _check_folder(Path(folder))
     rows = _read_rows(Path(table), [c for c in (case, slide, label) if c is not None], slide)
     paths = [_find(Path(folder), row[slide]) for row in rows]
     absent = [row[slide] for row, path in zip(rows, paths, strict=True) if path is None]
@@ -55,37 +86,73 @@ def read_slide_table(
         what = f"{len(absent)} of {len(rows)} slides have no file in {folder}, e.g. {absent[0]!r}"
         if missing == "error" or len(absent) == len(rows):
             raise FileNotFoundError(
-                f"{what}; extract their features, or leave them out with missing='drop'"
+                f"{what}; extract their features, or leave them out (missing='drop' in Python)"
             )
-        warnings.warn(f"{what}; they are left out", UserWarning, stacklevel=2)
+        warnings.warn(f"{what}; they are left out", UserWarning, stacklevel=3)
     kept = [(row, path) for row, path in zip(rows, paths, strict=True) if path is not None]
-    return slides_to_bags(
-        [read_slide(path) for _, path in kept],
-        None if label is None else _labels([row[label] for row, _ in kept]),
-        ids=np.array([row[slide] for row, _ in kept]),
-        groups=np.array([row[case] for row, _ in kept]),
-        coords=coords,
+
+    def values(name: str) -> NDArray[Any]:
+        return np.array([row[name] for row, _ in kept])
+
+    return SlideList(
+        [path for _, path in kept],
+        values(slide),
+        None if label is None else plain_values(values(label), floats=True),
+        None if case is None else values(case),
     )
 
 
+def list_folder(folder: str | os.PathLike[str]) -> SlideList:
+    """All slides of a folder (or of its `h5_files`, `pt_files`) by name, without labels."""
+    root = Path(folder)
+    _check_folder(root)
+    found: dict[str, Path] = {}
+    for below in FOLDERS:
+        for ending in READERS:
+            for path in (root / below).glob(f"*{ending}"):
+                found.setdefault(path.stem, path)
+    if not found:
+        raise FileNotFoundError(f"{folder} has no {', '.join(READERS)} files; one per slide")
+    ids = sorted(found)
+    return SlideList([found[i] for i in ids], np.array(ids), None, None)
+
+
+def slide_columns(table: str | os.PathLike[str]) -> list[str]:
+    """The column names of a CSV of slides."""
+    return _read_csv(Path(table))[0]
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Column names and rows."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SlideFileError(f"{path} is no CSV in UTF-8 ({error}); save it as one") from error
+    return list(reader.fieldnames or []), rows
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is no folder; give the folder of the slides' features")
+
+
 def _read_rows(path: Path, columns: list[str], slide: str) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        lacking = [c for c in columns if c not in (reader.fieldnames or [])]
-        if lacking:
-            raise ValueError(
-                f"{path} has no column {lacking[0]!r}; it has {list(reader.fieldnames or [])}; "
-                "name the columns with case=, slide=, label="
-            )
-        rows = list(reader)
+    names, rows = _read_csv(path)
+    lacking = [c for c in columns if c not in names]
+    if lacking:
+        raise ValueError(
+            f"{path} has no column {lacking[0]!r}; it has {names}; name the columns "
+            "with case=, slide=, label= (--group, --bag, --label)"
+        )
     for number, row in enumerate(rows, start=2):
         empty = [c for c in columns if not (row[c] or "").strip()]
         if empty:
             raise ValueError(f"{path}, line {number}: column {empty[0]!r} is empty; fill it in")
     if not rows:
         raise ValueError(f"{path} lists no slide")
-    names = [row[slide] for row in rows]
-    twice = sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else []
+    twice = [name for name, count in Counter(row[slide] for row in rows).items() if count > 1]
     if twice:
         raise ValueError(f"{path} lists slide {twice[0]!r} more than once; keep one row for each")
     return rows
@@ -95,7 +162,8 @@ def _find(folder: Path, slide: str) -> Path | None:
     """The file of a slide; its name must not lead out of the folder."""
     if Path(slide).name != slide:
         raise ValueError(f"slide {slide!r} is a path, not a name; give the name of its file only")
-    stems = {slide, Path(slide).stem if Path(slide).suffix in (".svs", ".tif", ".tiff") else slide}
+    of_image = Path(slide).suffix.lower() in IMAGE_ENDINGS  # some lists carry it: s1.svs
+    stems = {slide, Path(slide).stem if of_image else slide}
     for below in FOLDERS:
         for stem in sorted(stems, key=len, reverse=True):
             for ending in READERS:
@@ -103,11 +171,3 @@ def _find(folder: Path, slide: str) -> Path | None:
                 if path.is_file():
                     return path
     return None
-
-
-def _labels(texts: list[str]) -> NDArray[Any]:
-    """Integers if all labels are whole numbers, else the text."""
-    try:
-        return np.array([int(t) for t in texts])
-    except ValueError:
-        return np.array(texts)

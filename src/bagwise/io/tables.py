@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise import bag_checks as check
+from bagwise import bag_inputs as inputs
+from bagwise.bag_checks import show
 from bagwise.bags import Bags
 from bagwise.io.columns import (
     Columns,
@@ -38,6 +39,7 @@ class Table:
     columns: Columns
     notes: tuple[str, ...]
     places: Places
+    pixels: NDArray[Any] | None = None  # of the rows, where coords of the bags count grid cells
 
     @property
     def name(self) -> str:
@@ -207,12 +209,12 @@ def _make_bags(
 ) -> Bags:
     try:
         _check_text(frame, columns, places)
-        ids = check.frame_column(frame, columns.bag)
+        ids = inputs.frame_column(frame, columns.bag)
         _check_instance_ids(frame, columns, places)
         coords = [*columns.coords]
         per_row = {
             "instance_labels": columns.instance_label and frame[columns.instance_label].to_numpy(),
-            "instance_ids": columns.instance_id and check.frame_column(frame, columns.instance_id),
+            "instance_ids": columns.instance_id and inputs.frame_column(frame, columns.instance_id),
             "coords": _coordinates(frame, coords) if coords else None,
         }
         return Bags.from_arrays(
@@ -230,7 +232,7 @@ def _make_bags(
 
 
 def _per_bag(frame: pd.DataFrame, column: str | None, ids: NDArray[Any]) -> NDArray[Any] | None:
-    return None if column is None else check.frame_per_bag(frame, column, ids)
+    return None if column is None else inputs.frame_per_bag(frame, column, ids)
 
 
 def _coordinates(frame: pd.DataFrame, coords: list[str]) -> NDArray[np.float64]:
@@ -260,6 +262,6 @@ def _check_instance_ids(frame: pd.DataFrame, columns: Columns, places: Places) -
         row = int(np.argmax(again))
         bag, instance = (frame[c].iloc[row] for c in (columns.bag, columns.instance_id))
         raise ValueError(
-            f"{places.of(row)} repeats the instance id {check.show(instance)} of bag "
-            f"{check.show(bag)}; ids must be distinct inside a bag: correct or drop one of the rows"
+            f"{places.of(row)} repeats the instance id {show(instance)} of bag "
+            f"{show(bag)}; ids must be distinct inside a bag: correct or drop one of the rows"
         )

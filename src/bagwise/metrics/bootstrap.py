@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise.metrics.inputs import Bools, Floats, labels_and_columns, labels_and_scores
+from bagwise.metrics.inputs import Bools, Floats, labels_and_columns, labels_and_scores, tails
 
 Score = Callable[[Bools, Floats], float]
 _MAX_TRIES = 100
@@ -35,12 +35,11 @@ def bootstrap_interval(
     >>> low, high
     (0.25, 1.0)
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}; try 0.95")
+    ends = tails(level)
     positive, columns = labels_and_columns(y_true, p, pos_label)
     rng = np.random.default_rng(random_state)
     values = [score(positive[i], columns[i]) for i in _resamples(positive, n_resamples, rng)]
-    low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(values, ends)
     return float(low), float(high)
 
 
@@ -103,6 +102,7 @@ def bootstrap_scores(
     >>> limits["roc_auc"]
     (0.0, 1.0)
     """
+    ends = tails(level)
     positive, columns = labels_and_columns(y_true, p, pos_label)
     W = _weights(positive, n_resamples, np.random.default_rng(random_state))
     true, false = _cumulative(positive, columns[:, 1], W)
@@ -116,7 +116,6 @@ def bootstrap_scores(
         "log_likelihood": _mean_log(W, log_observed),
         "brier": W @ (columns[:, 1] - positive) ** 2 / positive.size,
     }
-    ends = [(1 - level) / 2, (1 + level) / 2]
     limits = {name: np.quantile(v, ends, method="nearest") for name, v in drawn.items()}
     return {name: (float(low), float(high)) for name, (low, high) in limits.items()}
 
@@ -130,6 +129,7 @@ def _band(
     random_state: Any,
     pos_label: Any,
 ) -> Band:
+    ends = tails(level)
     positive, score = labels_and_scores(y_true, p, pos_label)
     if positive.all() or not positive.any():
         raise ValueError("a curve needs both classes, but all labels are of one; add bags")
@@ -137,7 +137,7 @@ def _band(
     grid = np.linspace(0.0, 1.0, 101)
     counts = zip(*_cumulative(positive, score, W), strict=True)
     drawn = [curve(true, false, grid) for true, false in counts]
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(drawn, ends, axis=0)
     (true,), (false,) = _cumulative(positive, score, np.ones((1, positive.size)))
     return Band(grid, curve(true, false, grid), low, high)
 

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise.metrics.inputs import Bools, Floats, as_vector, labels_and_scores, require_positive
+from bagwise.metrics.inputs import (
+    Bools,
+    Floats,
+    as_vector,
+    labels_and_scores,
+    require_positive,
+    tails,
+)
 from bagwise.parameters import check_integer
 
 
@@ -53,9 +60,9 @@ class FROCBand:
 
     false_positives: Floats  # grid
     sensitivity: Floats  # of the data themselves
-    lower: Floats
-    upper: Floats
-    area: tuple[float, float, float]  # of the data, lower, upper, over the grid's range
+    low: Floats
+    high: Floats
+    area: tuple[float, float, float]  # of the data, low, high, over the grid's range
 
 
 def froc_curve(
@@ -86,7 +93,7 @@ def froc_band(
     *,
     max_false_positives: float = 10.0,
     level: float = 0.95,
-    n_bootstrap: int = 1000,
+    n_resamples: int = 1000,
     random_state: Any = 0,
     pos_label: Any = None,
 ) -> FROCBand:
@@ -95,30 +102,28 @@ def froc_band(
     Samples without any lesion say nothing about sensitivity and are drawn anew.
 
     >>> y, volume = [1, 0, 0, 1, 0, 0] * 10, [i // 3 for i in range(60)]
-    >>> band = froc_band(y, [i * 7 % 13 for i in range(60)], volume, n_bootstrap=50)
-    >>> bool((band.lower <= band.upper).all())
+    >>> band = froc_band(y, [i * 7 % 13 for i in range(60)], volume, n_resamples=50)
+    >>> bool((band.low <= band.high).all())
     True
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}; try level=0.95")
-    check_integer("n_bootstrap", n_bootstrap, at_least=2)
+    ends = tails(level)
+    check_integer("n_resamples", n_resamples, at_least=2)
     positive, scores, volumes = _checked(y_true, score, volume, pos_label)
     _, of_volume = np.unique(volumes, return_inverse=True)
     n_volumes = int(of_volume.max()) + 1
     grid = np.linspace(0.0, max_false_positives, 201)
-    high = float(max_false_positives)
+    last = float(max_false_positives)
     curve = _curve(positive, scores, np.ones(len(scores)), n_volumes)
     rng = np.random.default_rng(random_state)
-    curves, areas = np.empty((n_bootstrap, len(grid))), np.empty(n_bootstrap)
-    for i in range(n_bootstrap):
+    curves, areas = np.empty((n_resamples, len(grid))), np.empty(n_resamples)
+    for i in range(n_resamples):
         weights = _resampled(of_volume, n_volumes, positive, rng)
         resampled = _curve(positive, scores, weights, n_volumes)
-        curves[i], areas[i] = resampled.at(grid), resampled.area(0.0, high)
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    lower, upper = np.quantile(curves, tails, axis=0)
-    low_area, high_area = np.quantile(areas, tails)
-    area = (curve.area(0.0, high), float(low_area), float(high_area))
-    return FROCBand(grid, curve.at(grid), lower, upper, area)
+        curves[i], areas[i] = resampled.at(grid), resampled.area(0.0, last)
+    low, high = np.quantile(curves, ends, axis=0)
+    low_area, high_area = np.quantile(areas, ends)
+    area = (curve.area(0.0, last), float(low_area), float(high_area))
+    return FROCBand(grid, curve.at(grid), low, high, area)
 
 
 def bag_tpr_instance_fpr_auc(

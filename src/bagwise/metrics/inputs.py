@@ -92,6 +92,17 @@ def require_positive(positive: Bools, name: str) -> None:
         )
 
 
+def tails(level: float) -> list[float]:
+    """Quantiles at the two ends of an interval that holds the share `level`.
+
+    >>> tails(0.5)
+    [0.25, 0.75]
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}; try level=0.95")
+    return [(1 - level) / 2, (1 + level) / 2]
+
+
 def _two_labels(labels: NDArray[Any], pos_label: Any) -> tuple[Any, Any]:
     """The negative and the positive label; the negative is None where it cannot be known."""
     found = np.unique(labels).tolist()

@@ -123,10 +123,9 @@ class PrecisionRecallDisplay(_BandDisplay):
 
 
 class FrocDisplay:
-    """Share of lesions found against false marks per image [R08, Fig. 4].
+    """Share of lesions found against false positives per scan [R08, Fig. 4].
 
-    Takes the arrays of a curve, as `bagwise.metrics.froc_curve` gives them, or several of them
-    for a band.
+    Takes the arrays of a curve and of its band, as `bagwise.metrics.froc_band` gives them.
 
     >>> display = FrocDisplay([0.0, 1.0, 4.0], [0.0, 0.7, 0.9], name="MI-RVM").plot()
     >>> display.ax_.get_ylabel()
@@ -155,12 +154,48 @@ class FrocDisplay:
         self.name = name
 
     @classmethod
-    def from_predictions(
-        cls, false_positives: ArrayLike, sensitivity: ArrayLike, *, ax: Axes | None = None,
-        **more: Any,
+    def from_estimator(
+        cls, model: Any, bags: Any, y: ArrayLike | None = None, *, volume: ArrayLike | None = None,
+        ax: Axes | None = None, **more: Any,
     ) -> Self:  # fmt: skip
-        """Draw the arrays of a curve."""
-        return cls(false_positives, sensitivity, **more).plot(ax)
+        """Draw the curve of a fitted model's bag probabilities.
+
+        `volume` is the scan of each bag, by default `bags.groups`. Where bags are the candidates
+        of one lesion, fit with `bag_score="max"`: see `bagwise.metrics.froc_curve`.
+        """
+        if volume is None and bags.groups is None:
+            raise ValueError("FROC counts false positives per scan; pass volume=, or bags.groups")
+        more.setdefault("name", type(model).__name__)
+        positive = np.asarray(bags.y if y is None else y) == model.classes_[1]
+        where = bags.groups if volume is None else volume
+        return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], where, ax=ax, **more)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: ArrayLike,
+        p: ArrayLike,
+        volume: ArrayLike,
+        *,
+        name: str | None = None,
+        ax: Axes | None = None,
+        colour: str = PROBABILITY,
+        **band: Any,
+    ) -> Self:
+        """Draw the curve of given scores; `max_false_positives`, `level` and others set the band.
+
+        Its mean sensitivity over the axis, with the interval of it, is in the legend.
+        """
+        drawn = metrics.froc_band(y_true, p, volume, **band)
+        area, low, high = drawn.area
+        figures = f"mean {area:.3f} ({low:.3f} to {high:.3f})"
+        return cls(
+            drawn.false_positives,
+            drawn.sensitivity,
+            low=drawn.low,
+            high=drawn.high,
+            name=f"{name}, {figures}" if name else figures,
+        ).plot(ax, colour=colour)
 
     def plot(self, ax: Axes | None = None, *, colour: str = PROBABILITY) -> Self:
         """Draw into `ax`, or into a new figure; several curves may share axes."""
@@ -169,7 +204,7 @@ class FrocDisplay:
         if self.low is not None and self.high is not None:
             ax.fill_between(x, self.low, self.high, color=colour, alpha=0.18, lw=0, step="post")
         ax.plot(x, self.sensitivity, color=colour, lw=2, drawstyle="steps-post", label=self.name)
-        ax.set(xlabel="false positives per image", ylabel="sensitivity", ylim=(-0.02, 1.02))
+        ax.set(xlabel="false positives per scan", ylabel="sensitivity", ylim=(-0.02, 1.02))
         ax.set_xlim(left=0)
         tidy(ax, grid="both")
         if self.name:

@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Lightness runs one way in both, so order survives grey print and colour blindness.
-_PROBABILITY = ("#FBF3E4", "#FDC88B", "#F48A4B", "#C9412F", "#6D0B2F")
-_UNCERTAINTY = ("#EFF4F8", "#B9D2E6", "#6FA8D0", "#2B70AD", "#0B2F5E")
+PROBABILITY_COLOURS = ("#FBF3E4", "#FDC88B", "#F48A4B", "#C9412F", "#6D0B2F")
+SPREAD_COLOURS = ("#EFF4F8", "#B9D2E6", "#6FA8D0", "#2B70AD", "#0B2F5E")
 
 
 class HeatmapDisplay:
     """Probability and uncertainty of each instance at its place in the bag [M24, Fig. 5].
 
-    Places are (n, 2) coordinates, x to the right and y downwards as in images. Instances of a
-    regular grid are drawn as tiles, others as dots; `image` is drawn underneath.
+    Places are (n, 2) coordinates of the instances' centres, x to the right and y downwards as in
+    images. Instances of a regular grid are drawn as tiles, others as dots; `tile`, the width and
+    height of a tile, says that they are tiles. `image` is drawn underneath, over
+    `extent` = (left, right, bottom, top), and seen where values are low. `std=None` leaves the
+    second panel out. `vmax` is the probability at the top of the colour scale; "largest" is the
+    largest there is, which tells instances apart where all probabilities are low.
 
     >>> xy = [[x, y] for x in range(4) for y in range(3)]
     >>> display = HeatmapDisplay(xy, np.linspace(0, 1, 12), np.full(12, 0.1)).plot()
@@ -38,20 +42,22 @@ class HeatmapDisplay:
         self,
         coords: ArrayLike,
         p: ArrayLike,
-        std: ArrayLike,
+        std: ArrayLike | None,
         *,
         image: ArrayLike | None = None,
         extent: tuple[float, float, float, float] | None = None,
-        vmax: float | None = None,
+        tile: tuple[float, float] | None = None,
+        vmax: float | str = 1.0,
     ) -> None:
         self.coords = np.asarray(coords, dtype=np.float64)
-        if self.coords.ndim != 2 or self.coords.shape[1] != 2:
-            raise ValueError(f"coords must be (n, 2), got shape {self.coords.shape}")
+        if self.coords.ndim != 2 or self.coords.shape[1] != 2 or not len(self.coords):
+            raise ValueError(f"coords must be (n, 2), x and y; got shape {self.coords.shape}")
         self.p = column(p, len(self.coords))
-        self.std = vector(std, len(self.coords), "std")
+        self.std = None if std is None else vector(std, len(self.coords), "std")
         self.image = None if image is None else np.asarray(image)
         self.extent = extent
-        self.vmax = vmax
+        self.tile = tile
+        self.vmax = max(float(self.p.max()), 1e-3) if vmax == "largest" else float(vmax)
 
     @classmethod
     def from_estimator(
@@ -67,66 +73,102 @@ class HeatmapDisplay:
 
     @classmethod
     def from_predictions(
-        cls, coords: ArrayLike, p: ArrayLike, std: ArrayLike, *, ax: Any = None, **more: Any
+        cls, coords: ArrayLike, p: ArrayLike, std: ArrayLike | None, *, ax: Any = None, **more: Any
     ) -> Self:
         """Draw given probabilities at given places."""
         return cls(coords, p, std, **more).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw into two axes, or into a new figure."""
+        """Draw into one axes per panel, or into a new figure."""
         require_matplotlib()
-        axes = self._new_axes() if ax is None else np.asarray(ax, dtype=object).ravel()
-        if len(axes) != 2:
-            raise ValueError(f"ax must be two axes, for probability and uncertainty; got {axes!r}")
-        self._panel(axes[0], self.p, _PROBABILITY, "probability", self.vmax or 1.0)
-        top = max(float(self.std.max()), 1e-3)
-        self._panel(axes[1], self.std, _UNCERTAINTY, "standard deviation", top)
+        panels = self._panels()
+        axes = self._new_axes(len(panels)) if ax is None else np.asarray(ax, dtype=object).ravel()
+        if len(axes) != len(panels):
+            raise ValueError(
+                f"ax must be {len(panels)} axes, for {' and '.join(n for n, *_ in panels)}; "
+                f"got {len(axes)}"
+            )
+        for one, panel in zip(axes, panels, strict=True):
+            self._draw(one, *panel)
         self.ax_, self.figure_ = axes, axes[0].figure
         return self
 
-    def _new_axes(self) -> NDArray[Any]:
+    def _panels(self) -> list[tuple[str, Floats, tuple[str, ...], float]]:
+        """Name, values, colours and top of the scale of each picture side by side."""
+        panels: list[tuple[str, Floats, tuple[str, ...], float]] = [
+            ("probability", self.p, PROBABILITY_COLOURS, self.vmax)
+        ]
+        if self.std is not None:
+            top = max(float(self.std.max()), 1e-3)
+            panels.append(("standard deviation", self.std, SPREAD_COLOURS, top))
+        return panels
+
+    def _new_axes(self, n: int) -> NDArray[Any]:
         from matplotlib import pyplot as plt
 
-        spans = np.ptp(self.coords, axis=0)
-        height = float(np.clip(3.6 * spans[1] / max(spans[0], 1e-12), 1.6, 6.0))
-        _, axes = plt.subplots(1, 2, figsize=(8.6, height + 0.6), layout="constrained")
-        return np.asarray(axes)
+        low, high = self._limits()
+        width, height = high - low
+        inches = float(np.clip(3.6 * height / max(width, 1e-12), 1.6, 6.0))
+        _, axes = plt.subplots(1, n, figsize=(4.3 * n, inches + 0.6), layout="constrained")
+        return np.atleast_1d(np.asarray(axes))
 
-    def _panel(
-        self, ax: Axes, values: Floats, colours: tuple[str, ...], title: str, top: float
+    def _limits(self) -> tuple[Floats, Floats]:
+        """Corners of what is shown: all instances with some room, and the whole image."""
+        room = _cell(self.coords)[0] if self.tile is None else np.asarray(self.tile) / 2
+        low, high = self.coords.min(axis=0) - room, self.coords.max(axis=0) + room
+        if self.image is not None and self.extent is not None:
+            left, right, bottom, top = self.extent
+            low = np.minimum(low, [min(left, right), min(bottom, top)])
+            high = np.maximum(high, [max(left, right), max(bottom, top)])
+        return low, high
+
+    def _draw(
+        self, ax: Axes, title: str, values: Floats, colours: tuple[str, ...], top: float
     ) -> None:
-        from matplotlib.collections import PatchCollection
-        from matplotlib.colors import LinearSegmentedColormap
-        from matplotlib.patches import Circle, Rectangle
-
         if self.image is not None:
-            ax.imshow(self.image, extent=self.extent, cmap="gray", alpha=0.65)
-        size, is_grid = _cell(self.coords)
-        order = np.argsort(values, kind="stable")  # the strongest are drawn last, on top
-        half = np.full(2, size / 2)
-        patches = [
-            Rectangle(tuple(self.coords[i] - half), size, size)
-            if is_grid
-            else Circle(tuple(self.coords[i]), 0.34 * size)
-            for i in order
-        ]
-        drawn = PatchCollection(
-            patches,
-            cmap=LinearSegmentedColormap.from_list(title, colours),
-            edgecolor="none" if is_grid else INK,
-            linewidth=0 if is_grid else 0.15,
-            alpha=0.75 if self.image is not None else None,
-        )
-        drawn.set_array(values[order])
-        drawn.set_clim(0, top)
+            ax.imshow(self.image, extent=self.extent, cmap="gray")
+        drawn = self._marks(values, colours, top)
         ax.add_collection(drawn)
-        low, high = self.coords.min(axis=0) - size, self.coords.max(axis=0) + size
+        low, high = self._limits()
         ax.set(xlim=(low[0], high[0]), ylim=(high[1], low[1]), aspect="equal", xticks=[], yticks=[])
         ax.set_title(title, loc="left", fontsize=10, color=INK)
         ax.spines[:].set_color(TRACK)
         bar = ax.figure.colorbar(drawn, ax=ax, shrink=0.85, pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.tick_params(labelsize=8, length=2)
+
+    def _marks(self, values: Floats, colours: tuple[str, ...], top: float) -> Any:
+        from matplotlib.collections import PatchCollection
+        from matplotlib.patches import Circle, Rectangle
+
+        size, is_grid = _cell(self.coords)
+        width, height = (size, size) if self.tile is None else self.tile
+        tiles = is_grid or self.tile is not None
+        order = np.argsort(values, kind="stable")  # the strongest are drawn last, on top
+        corners = self.coords[order] - [width / 2, height / 2]
+        if tiles:
+            marks: list[Any] = [Rectangle((x, y), width, height) for x, y in corners]
+        else:
+            marks = [Circle(tuple(self.coords[i]), 0.34 * size) for i in order]
+        drawn = PatchCollection(
+            marks,
+            cmap=colour_map(colours),
+            edgecolor="none" if tiles else INK,
+            linewidth=0 if tiles else 0.15,
+        )
+        drawn.set_array(values[order])
+        drawn.set_clim(0, top)
+        if self.image is not None:  # low values let the picture through
+            opacity = 0.75 * np.clip(0.15 + values[order] / top, 0.0, 1.0)
+            drawn.set_alpha(opacity.tolist())
+        return drawn
+
+
+def colour_map(colours: tuple[str, ...]) -> Any:
+    """The colours with all between them."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("bagwise", colours)
 
 
 def _cell(coords: Floats) -> tuple[float, bool]:

@@ -17,6 +17,7 @@ from bagwise.plots.style import (
     TRACK,
     Floats,
     column,
+    new_figure,
     require_matplotlib,
     vector,
 )
@@ -73,8 +74,6 @@ def plot_image_bags(
     20
     """
     require_matplotlib()
-    from matplotlib.figure import Figure
-
     check_images(bags, image_shape)
     shown = _Shown(
         bags,
@@ -86,17 +85,30 @@ def plot_image_bags(
         None if bag_std is None else vector(bag_std, len(bags), "bag_std"),
         positive_label,
     )
-    columns = min(images_per_row, int(bags.sizes.max()))
+    return _draw_sheet(
+        shown,
+        min(images_per_row, int(bags.sizes.max())),
+        title,
+        subtitle,
+        None if truth is None else frame_name,
+    )
+
+
+def _draw_sheet(
+    shown: _Shown, columns: int, title: str | None, subtitle: str | None, frame_name: str | None
+) -> Figure:
+    """Titles, legend, and bag under bag with so many images in a line."""
+    bags = shown.bags
     lines = -(-bags.sizes // columns)  # rows of images of each bag
     width = LABEL_WIDTH + columns + (columns - 1) * GAP + 0.1
     header = HEADER + 0.22 + 0.34 * (title is not None) + 0.34 * (subtitle is not None)
     height = header + float(np.sum(lines * (1 + CAPTION))) + len(bags) * ROW_GAP
-    figure = Figure(figsize=(INCHES_PER_IMAGE * width, INCHES_PER_IMAGE * height), dpi=DPI)
+    figure = new_figure(INCHES_PER_IMAGE * width, INCHES_PER_IMAGE * height, dpi=DPI)
     axes = figure.add_axes((0.012, 0.012, 0.976, 0.976))
     axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
     axes.set_axis_off()
     legend_y = _draw_titles(axes, title, subtitle)
-    _draw_legend(axes, legend_y, None if truth is None else frame_name, std is not None)
+    _draw_legend(axes, legend_y, frame_name, shown.std is not None)
     top = legend_y + HEADER
     for b in range(len(bags)):
         _draw_bag(axes, shown, b, top, columns)

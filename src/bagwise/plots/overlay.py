@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from bagwise.plots.style import INK, POSITIVE, require_matplotlib
+from bagwise.plots.heatmap import PROBABILITY_COLOURS, HeatmapDisplay, colour_map
+from bagwise.plots.style import (
+    INK,
+    POSITIVE,
+    Floats,
+    column,
+    new_figure,
+    require_matplotlib,
+    vector,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
-
-# Both start dark and rise in lightness, so that they read in grey and for colour-blind eyes.
-PROBABILITY_MAP = "inferno"
-SPREAD_MAP = "viridis"
 CLASS_COLORS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#D55E00", "#F0E442", "#0072B2")
 
 
@@ -30,7 +34,6 @@ def plot_slide_heatmap(
     patch_size: float | tuple[float, float],
     thumbnail: Any = None,
     downsample: float = 1.0,
-    alpha: float = 0.6,
     top: float | None = 1.0,
     title: str | None = None,
 ) -> Figure:
@@ -44,7 +47,6 @@ def plot_slide_heatmap(
         `.stride`), or (width, height).
     thumbnail : (height, width) or (height, width, 3) picture of the slide, or None.
     downsample : pixels of level 0 per pixel of the thumbnail.
-    alpha : how opaque the highest values are over a thumbnail; low ones let it through.
     top : probability at the top of the colour scale; None: the largest there is, which tells
         patches apart where all probabilities are low.
 
@@ -52,87 +54,25 @@ def plot_slide_heatmap(
     >>> len(figure.axes)
     4
     """
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
-    corners = _corners(coords)
-    panels = _panels(p, std, len(corners), top)
-    figure = Figure(figsize=(6.0 * len(panels), 5.2), layout="constrained")
-    width, height = np.broadcast_to(patch_size, 2).astype(float)
-    for i, (name, values, colors, limit) in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), i + 1)
-        if thumbnail is not None:
-            picture = np.asarray(thumbnail)
-            extent = (0, picture.shape[1] * downsample, picture.shape[0] * downsample, 0)
-            axes.imshow(picture, cmap="gray", extent=extent)
-        patches = _patches(corners, width, height, values, colors, limit)
-        if thumbnail is not None:  # low values let the picture through
-            patches.set_alpha(alpha * np.clip(0.1 + values / limit, 0.0, 1.0))
-        axes.add_collection(patches)
-        _show_whole(axes, corners, width, height, thumbnail, downsample)
-        axes.set_title(name, fontsize=10, color=INK)
-        bar = figure.colorbar(patches, ax=axes, shrink=0.8)
-        bar.outline.set_visible(False)
-    if title is not None:
-        figure.suptitle(title, fontsize=12, weight="bold", color=INK)
-    return figure
-
-
-def _patches(
-    corners: Floats, width: float, height: float, values: Floats, colors: str, top: float
-) -> Any:
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Rectangle
-
-    boxes = [Rectangle((x, y), width, height) for x, y in corners]
-    patches = PatchCollection(boxes, cmap=colors, edgecolor="none", antialiased=False)
-    patches.set_array(values)
-    patches.set_clim(0.0, top)
-    return patches
-
-
-def _show_whole(
-    axes: Axes, corners: Floats, width: float, height: float, thumbnail: Any, downsample: float
-) -> None:
-    """Limits that take in the thumbnail and all patches, y down as in pictures."""
-    low, high = corners.min(axis=0), corners.max(axis=0) + np.array([width, height])
+    corners = np.asarray(coords, dtype=np.float64)
+    width, height = (float(side) for side in np.broadcast_to(patch_size, 2))
+    half = np.array([width, height]) / 2
+    extent = None
     if thumbnail is not None:
         rows, columns = np.shape(thumbnail)[:2]
-        low = np.minimum(low, 0.0)
-        high = np.maximum(high, [columns * downsample, rows * downsample])
-    axes.set(xlim=(low[0], high[0]), ylim=(high[1], low[1]), aspect="equal")
-    axes.set_xticks([])
-    axes.set_yticks([])
-
-
-def _corners(coords: ArrayLike) -> Floats:
-    corners = np.asarray(coords, dtype=np.float64)
-    if corners.ndim != 2 or corners.shape[1] != 2 or len(corners) == 0:
-        raise ValueError(f"coords must be an (n, 2) array of x and y; got shape {corners.shape}")
-    return corners
-
-
-def _panels(
-    p: ArrayLike, std: ArrayLike | None, n: int, top: float | None
-) -> list[tuple[str, Floats, str, float]]:
-    """Name, values, colour map and top of the scale of each picture side by side."""
-    shown = _values(p, n, "p")
-    limit = max(float(shown.max()), 1e-3) if top is None else top
-    panels = [("probability", shown, PROBABILITY_MAP, limit)]
-    if std is not None:
-        spread = _values(std, n, "std")
-        panels.append(
-            ("its standard deviation", spread, SPREAD_MAP, max(float(spread.max()), 1e-3))
-        )
-    return panels
-
-
-def _values(values: ArrayLike, n: int, name: str) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
-    array = array[:, 1] if array.shape == (n, 2) else array
-    if array.shape != (n,):
-        raise ValueError(f"{name} must have {n} entries, one per instance; got shape {array.shape}")
-    return array
+        extent = (0.0, columns * downsample, rows * downsample, 0.0)
+    display = HeatmapDisplay(
+        corners + half if corners.ndim == 2 else corners,
+        p,
+        std,
+        image=thumbnail,
+        extent=extent,
+        tile=(width, height),
+        vmax="largest" if top is None else top,
+    ).plot()
+    if title is not None:
+        display.figure_.suptitle(title, fontsize=12, weight="bold", color=INK)
+    return display.figure_
 
 
 def plot_ct_montage(
@@ -160,25 +100,23 @@ def plot_ct_montage(
     2
     """
     require_matplotlib()
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
     pictures = _pictures(images, image_shape)
     n = len(pictures)
-    p = _values(p, n, "p")
-    spread = None if std is None else _values(std, n, "std")
-    marks = np.zeros(n) if truth is None else _values(truth, n, "truth")
+    p = column(p, n)
+    spread = None if std is None else vector(std, n, "std")
+    marks = np.zeros(n) if truth is None else vector(truth, n, "truth")
+    colours = colour_map(PROBABILITY_COLOURS)
     columns = min(columns, n)
     rows = -(-n // columns)
     header = 0.5 if title else 0.1
-    figure = Figure(figsize=(1.25 * columns, 1.5 * rows + header), dpi=130)
+    figure = new_figure(1.25 * columns, 1.5 * rows + header, dpi=130)
     for i, picture in enumerate(pictures):
         axes = figure.add_axes(_cell(i, rows, columns, header / (1.5 * rows + header)))
         axes.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0)
         axes.set_xticks([])
         axes.set_yticks([])
         for side in axes.spines.values():
-            side.set(color=colormaps[PROBABILITY_MAP](0.9 * p[i]), linewidth=3)
+            side.set(color=colours(p[i]), linewidth=3)
         caption = f"{p[i]:.2f}" + ("" if spread is None else f" ± {spread[i]:.2f}")
         axes.set_xlabel(caption, fontsize=7.5, color=POSITIVE if marks[i] == 1 else INK, labelpad=2)
     if title:
@@ -239,15 +177,13 @@ def plot_detections(
     1
     """
     require_matplotlib()
-    from matplotlib.figure import Figure
-
     if not len(images) == len(detections) == (len(images) if truth is None else len(truth)):
         raise ValueError("images, detections and truth must have one entry per image")
     labels = sorted({d.label for found in detections for d in found}, key=str)
     colors = {label: CLASS_COLORS[i % len(CLASS_COLORS)] for i, label in enumerate(labels)}
     columns = min(columns, len(images))
     rows = -(-len(images) // columns)
-    figure = Figure(figsize=(2.6 * columns, 2.7 * rows + 0.4), dpi=120, layout="constrained")
+    figure = new_figure(2.6 * columns, 2.7 * rows + 0.4, dpi=120, layout="constrained")
     for i, image in enumerate(images):
         axes = figure.add_subplot(rows, columns, i + 1)
         axes.imshow(np.asarray(image), cmap="gray")

@@ -44,14 +44,29 @@ class RelevanceDisplay:
         self.max_features = max_features
 
     @classmethod
-    def from_estimator(cls, model: Any, *, ax: Axes | None = None, max_features: int = 20) -> Self:
-        """Draw the weights of a fitted model that has `coef_` and `coef_std_`."""
+    def from_estimator(
+        cls, model: Any, *, task: Any = None, ax: Axes | None = None, max_features: int = 20
+    ) -> Self:
+        """Draw the weights of a fitted linear model, of one task of a `MultiTaskMIRVM`.
+
+        They are those of the features as the model scaled them (`scaled_coef_`): in raw units a
+        feature measured in metres would seem a thousand times as important as in millimetres.
+        """
+        if hasattr(model, "for_task"):
+            model = model.for_task(task)
         check_one_model(model)
+        if not hasattr(model, "coef_"):
+            raise TypeError(
+                f"{type(model).__name__} has no weights of features; use MIRVM, RVM or "
+                "MILogisticRegression"
+            )
         names = getattr(model, "feature_names_in_", None)
         if names is None:
-            names = [f"feature {j}" for j in range(len(model.coef_))]
-        stds = getattr(model, "coef_std_", None)
-        return cls(list(names), model.coef_, stds, max_features=max_features).plot(ax)
+            names = [f"feature {j}" for j in range(model.n_features_in_)]
+        model.get_support()  # raises where weights are those of a kernel's basis points
+        return cls(
+            list(names), model.scaled_coef_, model.scaled_coef_std_, max_features=max_features
+        ).plot(ax)
 
     @classmethod
     def from_predictions(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +41,14 @@ def axes_for(ax: Axes | None, width: float = 4.2, height: float = 3.4) -> Axes:
 
         _, ax = plt.subplots(figsize=(width, height), layout="constrained")
     return ax
+
+
+def new_figure(width: float, height: float, **more: Any) -> Figure:
+    """A new figure of that size in inches, which pyplot shows."""
+    require_matplotlib()
+    from matplotlib import pyplot as plt
+
+    return plt.figure(figsize=(width, height), **more)
 
 
 def tidy(ax: Axes, *, grid: str = "y") -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
-from bagwise.model_card import counted, describe_model, selected, weight_lines
+from bagwise.model_card import describe_model, iterations, selected, weight_lines
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
 from bagwise.seen_bags import seen_in_fit
 from bagwise.workflow import (
@@ -220,9 +220,9 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Inducing points", about["n_inducing"]),
         ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
         ("Log evidence", about["log_evidence"] is not None and f"{about['log_evidence']:.4f}"),
-        ("Fit", about["n_iter"] and counted(about["n_iter"], about["iterations"]) + _state(about)),
+        ("Fit", about["n_iter"] and iterations(about["n_iter"]) + _state(about)),
         ("Selected features", selected(about)),
-        ("Weights ± std", "; ".join(weight_lines(about))),
+        ("Scaled weights ± std", "; ".join(weight_lines(about))),
         ("Arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
         ("Versions", _versions()),
         ("Command of the fit", fitted.get("command")),

@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import bagwise as bw
-from bagwise import metrics
+from bagwise.plots import FrocDisplay, RelevanceDisplay
 
 data = bw.datasets.make_cad_bags(n_volumes=80, random_state=0)
 train, test = data.volume < 30, data.volume >= 30
@@ -42,45 +42,24 @@ for name, model in models.items():
 
 # %%
 # Free-response ROC: the share of lesions found, against false positives per scan. The band is a
-# bootstrap over scans.
-colors = {"MIRVM": "#0072B2", "RVM": "#D55E00"}
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-truth, volume = data.bags.y[test], data.volume[test]
-for name, model in models.items():
-    score = model.predict_proba(data.bags[test])[:, 1]
-    band = metrics.froc_band(truth, score, volume, max_false_positives=5, n_bootstrap=300)
-    area, low, high = band.area
-    label = f"{name}: mean sensitivity {area:.3f} ({low:.3f} to {high:.3f})"
-    left.plot(band.false_positives, band.sensitivity, color=colors[name], label=label)
-    left.fill_between(band.false_positives, band.lower, band.upper, color=colors[name], alpha=0.2)
-    print(label)
-left.set(xlabel="false positives per volume", ylabel="sensitivity (lesions)", ylim=(0, 1.02))
-left.legend(loc="lower right", frameon=False)
+# bootstrap over scans; the legend has the mean sensitivity over the axis.
+figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+for (name, model), colour in zip(models.items(), ("#0072B2", "#D55E00"), strict=True):
+    display = FrocDisplay.from_estimator(
+        model,
+        data.bags[test],
+        name=name,
+        max_false_positives=5,
+        n_resamples=300,
+        ax=axes,
+        colour=colour,
+    )
 
 # %%
-# The weights with their standard deviations. Rings mark the features that truly matter.
-model = models["MIRVM"]
-features = np.arange(data.bags.n_features)
-right.axhline(0, color="#BBBBBB", linewidth=0.8)
-right.errorbar(
-    features,
-    model.coef_,
-    yerr=2 * model.coef_std_,
-    fmt="o",
-    markersize=3,
-    linewidth=1,
-    color=colors["MIRVM"],
-    label="weight ± 2 standard deviations",
-)
-right.plot(
-    data.relevant,
-    model.coef_[data.relevant],
-    "o",
-    markersize=10,
-    fillstyle="none",
-    color="#222222",
-    label="truly relevant",
-)
-right.set(xlabel="feature", ylabel="weight")
-right.legend(frameon=False)
+# The weights of the scaled features with their standard deviations. Features that truly matter
+# are in bold.
+display = RelevanceDisplay.from_estimator(models["MIRVM"])
+for label in display.ax_.get_yticklabels():
+    if int(label.get_text().split()[-1]) in data.relevant:
+        label.set_fontweight("bold")
 plt.show()

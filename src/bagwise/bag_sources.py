@@ -1,0 +1,209 @@
+"""The ways to build `Bags`: from arrays, lists, tables, and candidates with marks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bagwise import bag_checks as check
+from bagwise import bag_inputs as inputs
+from bagwise.bag_checks import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class BagSources:
+    """The constructors of `Bags`; `_checked` puts the parts together."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _checked(
+        cls, X: Array, offsets: Array, ids: Array, order: Array | None, **more: Any
+    ) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        bag_ids: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        instance_labels: ArrayLike | None = None,
+        coords: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        instance_ids: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Build bags from one row per instance and the bag id of each row, in any order.
+
+        Bags come in the order of `np.unique(bag_ids)`; `y` and `groups` have one entry per bag
+        in that order. Rows keep their order inside a bag; X is not copied if `bag_ids` is sorted.
+
+        >>> from bagwise import Bags
+        >>> bags = Bags.from_arrays([[1.0], [2.0], [3.0]], [7, 5, 7], y=["no", "yes"])
+        >>> bags.ids, bags.row_index
+        (array([5, 7]), array([1, 0, 2]))
+        """
+        names = feature_names if feature_names is not None else check.names_of(X)
+        X = check.check_features(X)
+        ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
+        in_order = bool((np.diff(bag_of_row) >= 0).all())
+        return cls._checked(
+            X,
+            inputs.offsets_of(np.bincount(bag_of_row, minlength=len(ids))),
+            ids,
+            None if in_order else np.argsort(bag_of_row, kind="stable"),
+            y=y,
+            instance_labels=instance_labels,
+            coords=coords,
+            groups=groups,
+            instance_ids=instance_ids,
+            feature_names=names,
+        )
+
+    @classmethod
+    def from_list(
+        cls,
+        arrays: Sequence[Any],
+        y: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+        instance_labels: Any = None,
+        coords: Any = None,
+        groups: ArrayLike | None = None,
+        instance_ids: Any = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Build bags from a list of (n_b, D) arrays, one per bag.
+
+        `instance_labels`, `coords` and `instance_ids` are lists of arrays too, or one array over
+        all rows; None in the list of `instance_labels` means that none of that bag is known.
+
+        >>> from bagwise import Bags
+        >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], y=[0, 1]).sizes
+        array([1, 2])
+        """
+        if not hasattr(arrays, "__len__"):
+            raise TypeError(f"from_list takes a list of (n, D) arrays; got {type(arrays).__name__}")
+        if len(arrays) == 0:
+            raise ValueError(
+                "from_list needs at least one bag; got an empty list; pass (n, D) arrays"
+            )
+        n_bags = len(arrays)
+        bag_ids = np.arange(n_bags) if ids is None else check.check_per_bag(ids, n_bags, -1, "ids")
+        X, offsets = inputs.stack_bags(arrays, bag_ids)
+        sizes = np.diff(offsets)
+        rows = {"instance_labels": instance_labels, "coords": coords, "instance_ids": instance_ids}
+        for name, values in rows.items():
+            if values is not None:
+                rows[name] = inputs.flatten_rows(values, sizes, bag_ids, name)
+        names = feature_names if feature_names is not None else inputs.shared_names(arrays, bag_ids)
+        return cls._checked(
+            X, offsets, bag_ids, None, y=y, groups=groups, feature_names=names, **rows
+        )
+
+    @classmethod
+    def from_frame(
+        cls,
+        df: pd.DataFrame,
+        bag: str = "bag_id",
+        label: str | None = "label",
+        instance_label: str | None = None,
+        coords: str | Sequence[str] | None = None,
+        *,
+        features: Sequence[str] | None = None,
+        group: str | None = None,
+        instance_id: str | None = None,
+    ) -> Self:
+        """Build bags from a pandas table with one row per instance.
+
+        `label` and `group` name columns that are constant inside a bag (`label=None`: no labels).
+        `features` defaults to all columns not named otherwise. Bags come in the order of
+        `np.unique` of the bag column.
+
+        >>> from bagwise import Bags
+        >>> import pandas as pd
+        >>> df = pd.DataFrame({"bag_id": ["s1", "s1", "s2"], "label": [1, 1, 0], "area": [3, 4, 5]})
+        >>> bags = Bags.from_frame(df)
+        >>> bags.ids.tolist(), bags.y, bags.feature_names
+        (['s1', 's2'], array([1, 0]), ('area',))
+        """
+        columns = [coords] if isinstance(coords, str) else list(coords or ())
+        named = [c for c in (bag, label, instance_label, group, instance_id) if c is not None]
+        chosen = inputs.check_frame(df, named, columns, features)
+        ids = inputs.frame_column(df, bag)
+        return cls.from_arrays(
+            df[chosen],
+            ids,
+            y=None if label is None else inputs.frame_per_bag(df, label, ids),
+            groups=None if group is None else inputs.frame_per_bag(df, group, ids),
+            instance_labels=None if instance_label is None else df[instance_label].to_numpy(),
+            coords=df[columns].to_numpy(dtype=float, na_value=np.nan) if columns else None,
+            instance_ids=None if instance_id is None else inputs.frame_column(df, instance_id),
+            feature_names=[str(c) for c in chosen],
+        )
+
+    @classmethod
+    def from_candidates(
+        cls,
+        X: Any,
+        coords: ArrayLike,
+        marks: ArrayLike,
+        radius: float,
+        *,
+        groups: ArrayLike | None = None,
+        mark_groups: ArrayLike | None = None,
+        instance_labels: ArrayLike | None = None,
+        instance_ids: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Build bags from detected candidates and a radiologist's marks [R08, Sec. 10.1].
+
+        The candidates within `radius` of a mark (of the nearest, if of several) form its positive
+        bag; every other candidate is a negative bag of its own. First come the marks in the order
+        given ("mark_3"), then the single candidates in row order ("candidate_17"). If there are
+        several scans, give the scan or patient of each candidate (`groups`) and of each mark
+        (`mark_groups`): only those of the same group are matched, and groups are kept.
+
+        >>> from bagwise import Bags
+        >>> coords = [[0, 9], [5, 5], [5, 6]]
+        >>> bags = Bags.from_candidates([[1.0], [2.0], [3.0]], coords, marks=[[5, 5]], radius=2)
+        >>> bags.ids.tolist(), bags.y, bags.sizes
+        (['mark_0', 'candidate_0'], array([1, 0]), array([2, 1]))
+        """
+        names = feature_names if feature_names is not None else check.names_of(X)
+        X = check.check_features(X)
+        xy = check.check_coords(coords, len(X))
+        targets = inputs.check_marks(marks, radius, xy.shape[1])
+        scans = inputs.check_scans(groups, mark_groups, len(X), len(targets))
+        nearest = inputs.nearest_mark(xy, targets, radius, scans)
+        n_marks, n_lost = len(targets), len(targets) - len(np.unique(nearest[nearest >= 0]))
+        if n_lost:
+            warnings.warn(
+                f"{n_lost} of {n_marks} marks have no candidate within radius {radius} and form "
+                "no bag: count them as missed, or raise radius (in the units of coords)",
+                UserWarning,
+                stacklevel=2,
+            )
+        key = np.where(nearest >= 0, nearest, n_marks + np.arange(len(X)))
+        keys, first, sizes = np.unique(key, return_index=True, return_counts=True)
+        ids = [f"mark_{k}" if k < n_marks else f"candidate_{k - n_marks}" for k in keys]
+        return cls._checked(
+            X,
+            inputs.offsets_of(sizes),
+            np.array(ids),
+            np.argsort(key, kind="stable"),
+            y=(keys < n_marks).astype(np.int64),
+            groups=None if scans is None else scans[0][first],
+            instance_labels=instance_labels,
+            coords=xy,
+            instance_ids=instance_ids,
+            feature_names=names,
+        )
