@@ -3,16 +3,15 @@
     python benchmarks/mirvm.py [--only features transfer real time]
 
 Real data are read from the shared data folder (the environment variable BAGWISE_SHARED, or
-../shared) and skipped where there is none.
+../shared); without it use `--only features transfer`.
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
+from shared_data import load
 from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
@@ -107,10 +106,7 @@ def two_classes_first(y: np.ndarray, n: int) -> np.ndarray:
 def real() -> Iterator[Cells]:
     """10 stratified folds, default arguments, every bag scored once."""
     for name, (published_auc, published_features) in PUBLISHED.items():
-        bags = shared(name)
-        if bags is None:
-            yield (name, "skipped: no shared data; set BAGWISE_SHARED", *[""] * 6)
-            continue
+        bags, _ = load(name)
         for model_class in (bw.MIRVM, bw.RVM, bw.MILogisticRegression):
             is_mirvm = model_class is bw.MIRVM
             seeds = range(N_SEEDS if is_mirvm else 1)
@@ -151,9 +147,7 @@ def cross_validate(
 
 def seconds() -> Iterator[Cells]:
     """One fit each, default arguments."""
-    musk2 = shared("musk2")
-    if musk2 is not None:
-        yield timed("musk2", musk2)
+    yield timed("musk2", load("musk2")[0])
     yield timed("100,000 x 100", synthetic(100_000, 100))
     yield timed("1,000 x 5,000", synthetic(1000, 5000))
 
@@ -176,15 +170,6 @@ def timed(name: str, bags: bw.Bags) -> Cells:
         str(model.n_iter_),
         str(len(model.selected_features_)),
     )
-
-
-def shared(name: str) -> bw.Bags | None:
-    root = Path(os.environ.get("BAGWISE_SHARED") or Path(__file__).parents[2] / "shared")
-    path = root / "data" / f"{name}.npz"
-    if not path.is_file():
-        return None
-    with np.load(path, allow_pickle=False) as data:
-        return bw.Bags.from_arrays(data["X"].astype(np.float64), data["bag"], y=data["y_bag"])
 
 
 BENCHMARKS: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Cells]]]] = {

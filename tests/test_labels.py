@@ -185,3 +185,16 @@ def test_targets_sum_and_spread() -> None:
 def test_H_must_exceed_one(H: float) -> None:
     with pytest.raises(ValueError, match="H must be greater than 1"):
         BagLikelihood(Logistic(), H)
+
+
+def test_scaled_curvature_has_no_third_derivatives() -> None:
+    likelihood = BagLikelihood(Logistic())
+    z, targets = problem(supervised=False, seed=0)
+    b = np.linspace(0.5, 1.0, len(z))
+    scaled = likelihood.curvature(b * z, targets).scaled(b)
+    slope = central_difference(lambda x: float(likelihood.log_prob(b * x, targets).sum()), z)
+    np.testing.assert_allclose(scaled.g, slope, atol=1e-7)
+    W = likelihood.curvature(b * z, targets).weigh(np.eye(len(z)))
+    np.testing.assert_allclose(scaled.weigh(np.eye(len(z))), b[:, None] * W * b, atol=1e-12)
+    for name in ("trace_gradient", "third", "kappa", "rank_one"):
+        assert not hasattr(scaled, name)

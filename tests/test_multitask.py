@@ -133,6 +133,8 @@ def test_bad_tasks(data: tuple[bw.Bags, np.ndarray]) -> None:
         fit(bags, tasks=tasks[:5])
     with pytest.raises(ValueError, match="use strings or integers"):
         fit(bags, tasks=tasks + 0.5)
+    with pytest.raises(ValueError, match=r"got \|S1; use strings or integers"):
+        fit(bags, tasks=np.array([b"a", b"b"])[tasks])
     with pytest.raises(ValueError, match=r"takes no tasks=.*Bags.concat"):
         fit([bags, bags], tasks=tasks)
 
@@ -175,3 +177,9 @@ def test_the_card_of_a_model_lists_the_weights_of_each_task(model: bw.MultiTaskM
         f"{len(used)} of {model.n_features_in_}, {model.get_support().sum()} surely not 0"
     )
     assert weight_lines(about)[0].startswith("task 0: x")
+
+
+@pytest.mark.parametrize("similarity", [np.nan, np.inf, "high"])
+def test_similarity_must_be_a_number(similarity: float) -> None:
+    with pytest.raises(ValueError, match="similarity must be a finite number"):
+        make_related_tasks((4, 4), 3, n_relevant=2, similarity=similarity)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import special
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 import bagwise as bw
@@ -178,6 +178,7 @@ def test_maximum_likelihood_of_separable_bags_stops_with_a_warning() -> None:
     with pytest.warns(ConvergenceWarning, match=r"separates the bags.*use alpha > 0"):
         model = bw.MILogisticRegression(alpha=0, random_state=0).fit(bags)
     assert np.isfinite(model.coef_).all() and np.isfinite(model.predict_proba(bags)).all()
+    assert not model.converged_
 
 
 def test_maximum_likelihood_of_too_many_features_is_refused() -> None:
@@ -185,6 +186,9 @@ def test_maximum_likelihood_of_too_many_features_is_refused() -> None:
     X, y = rng.normal(size=(40, 3)), rng.integers(0, 2, 40)
     with pytest.raises(ValueError, match=r"undetermined.*use alpha > 0"):
         bw.MILogisticRegression(alpha=0).fit(np.column_stack([X, X[:, 0]]), y)
+    # Fewer instances than features: separable as well, but this is what matters (no warning).
+    with pytest.raises(ValueError, match=r"features outnumber instances"):
+        bw.MILogisticRegression(alpha=0).fit(rng.normal(size=(6, 20)), [0, 1] * 3)
 
 
 @each_model
@@ -204,6 +208,35 @@ def test_all_features_constant(cls: type) -> None:
     np.testing.assert_allclose(p, np.broadcast_to(p[0], p.shape))
     assert np.isfinite(std).all()
     assert cls is bw.RVM or 0.3 < p[0, 1] < 0.7  # RVM: each of three instances has even odds
+
+
+@each_model
+def test_numbers_that_overflow_are_an_error(cls: type) -> None:
+    bags, _ = make_bags(20, 3)
+    huge = bags.with_X(bags.X * 1e160)
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(FloatingPointError, match=r"not finite.*standardize=True"),
+    ):
+        cls(standardize=False, random_state=0).fit(huge)
+
+
+@pytest.mark.parametrize("seed", [14, 42, 47, 49])
+def test_bags_that_look_the_same_from_both_sides(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_bags, d = int(rng.integers(4, 30)), int(rng.integers(1, 6))
+    x = rng.normal(size=(n_bags, d))
+    y = (np.abs(x[:, 0]) > np.median(np.abs(x[:, 0]))).astype(int)
+    bags = bw.Bags.from_list([np.stack([row, -row]) for row in x], y=y)
+    model = bw.MILogisticRegression(random_state=0).fit(bags)
+    assert model.converged_ and model.log_evidence_ <= 0
+
+
+def test_a_saddle_names_what_linear_models_have() -> None:
+    x = np.array([[3.0], [-3.0]])
+    bags = bw.Bags.from_list([x, *[0.1 * x] * 6], y=[1] + [0] * 6)
+    with pytest.raises(FloatingPointError, match=r"saddle.*raise max_iter, or use a larger alpha"):
+        bw.MILogisticRegression(alpha=0.01, max_iter=1).fit(bags)
 
 
 # --- kernels -------------------------------------------------------------------------------------
@@ -334,6 +367,20 @@ def test_max_iter_is_said(cls: type) -> None:
         cls(max_iter=1, tol=0.0, random_state=0).fit(bags)
 
 
+@each_model
+def test_a_new_fit_forgets_what_was_noted_of_the_last(cls: type) -> None:
+    bags, _ = make_bags(20, 3)
+    model = cls(random_state=0).fit(bags)
+    model.metadata_ = {"classes": ["no", "yes"]}
+    assert model.fit(bags).metadata_ == {}
+
+
+def test_seeds_of_any_whole_number_type_are_saved(tmp_path: Path) -> None:
+    bags, _ = make_bags(20, 3)
+    bw.MIRVM(random_state=np.int64(3)).fit(bags).save(tmp_path / "m.bagwise")
+    assert bw.load(tmp_path / "m.bagwise").random_state == 3
+
+
 def test_verbose(capsys: pytest.CaptureFixture[str]) -> None:
     bags, _ = make_bags(20, 3)
     bw.MIRVM(verbose=1, random_state=0).fit(bags)
@@ -348,6 +395,18 @@ def test_musk1_with_few_features() -> None:
     model = bw.MIRVM(random_state=0).fit(bags)
     assert len(model.selected_features_) <= 40
     assert model.score(bags) > 0.9
+
+
+def test_precisions_that_go_back_and_forth_are_said(
+    load_shared: Callable[[str], dict[str, np.ndarray]],
+) -> None:
+    data = load_shared("elephant")
+    bags = bw.Bags.from_arrays(data["X"].astype(float), data["bag"], y=data["y_bag"])
+    folds = StratifiedKFold(10, shuffle=True, random_state=0).split(np.zeros(200), bags.y)
+    train, _ = list(folds)[2]
+    with pytest.warns(ConvergenceWarning, match=r"went back and forth.*raise the lower of"):
+        model = bw.MIRVM(random_state=0).fit(bags[train])
+    assert not model.converged_ and model.n_iter_ < 500
 
 
 def test_musk2_in_seconds(load_shared: Callable[[str], dict[str, np.ndarray]]) -> None:

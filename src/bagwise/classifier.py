@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import numbers
 import os
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, Self
@@ -221,7 +222,7 @@ def generator(random_state: Any) -> np.random.Generator:
 
 def plain_seed(random_state: Any) -> int | None:
     """A seed that can be written to a file; a generator's state is not part of a model."""
-    return random_state if isinstance(random_state, int) else None
+    return int(random_state) if isinstance(random_state, numbers.Integral) else None
 
 
 def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,6 @@ class BagMoments:
         if self.signs is None or self.slope is None:
             raise ValueError("derivatives need EP moments; got diagonal ones")
         return self.signs, self.slope
-
-    def light(self) -> BagMoments:
-        """The same moments without factors: small, and as good a warm start."""
-        known, signs = (o and replace(o, sites=o.sites.light()) for o in (self.known, self.signs))
-        return replace(self, known=known, signs=signs)
 
 
 def orthant_diagonal(mean: Array, variance: Array, targets: Targets) -> BagMoments:

@@ -273,10 +273,6 @@ class Coupling:
         """Diagonal of Sigma."""
         return self._own.variance
 
-    def logdet_Q(self) -> float:
-        """log|Q|."""
-        return float(np.sum(self._own.log_pivots))
-
     def prior(self, kt: Array | None = None) -> CoupledPrior:
         """m ~ N(Sigma mu, Sigma), or with residual variances Sigma + Sigma Kt Sigma."""
         return CoupledPrior(self, None if kt is None else np.asarray(kt, dtype=np.float64))

@@ -115,7 +115,7 @@ class IsingSites(CoupledSites, ClimbableSites):
         A1 = np.column_stack([chunk.A, np.ones(len(mu))]).astype(np.float64)
         g = prior.eta(found.Em) - prior.weigh(mu)
         P = neg_hessian(prior, A1, mu, found, chunk.targets)
-        return Derivatives(float(np.sum(found.log_prob)), A1.T @ g, P)
+        return Derivatives(A1.T @ g, P)
 
     def coupling_gradient(self, chunk: Chunk, q: Q) -> float:
         """d bound / d lam of a chunk's bags at a converged q."""

@@ -14,7 +14,7 @@ H = inf is the exact "at least one positive" rule.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -188,21 +188,14 @@ class BagLikelihood:
 
 
 @dataclass(frozen=True)
-class Curvature:
-    """W = -d2 log p / dz dz' = diag(w) + sign_b omega omega' inside each bag, and dW / dz."""
+class SecondOrder:
+    """Gradient g and W = -d2 log p / dz dz' = diag(w) + sign_b omega omega' inside each bag."""
 
     targets: Targets
     g: Array  # (n,) gradient
     w: Array  # (n,)
     omega: Array  # (n,)
     sign: Array  # (B,) +1 for positive bags, -1 for negative ones (omega = 0 there at H = inf)
-    kappa: Array
-    third: Array  # (n,) d w_n / d z_n along its own direction
-    rank_one: Array  # (n,) d sign omega omega' / d log P0, in units of omega omega'
-
-    def scaled(self, b: Array) -> Curvature:
-        """Gradient and curvature in x of z_n = b_n x_n."""
-        return replace(self, g=b * self.g, w=b**2 * self.w, omega=b * self.omega)
 
     def weigh(self, A: Array) -> Array:
         """A' W A, shape (M, M) float64; products are taken in the dtype of A."""
@@ -216,6 +209,19 @@ class Curvature:
         w, omega, sign = (part[column] for part in (self.w, self.omega, self.sign))
         inner = sign * self.targets.sum_bags(omega * x)
         return w * x + omega * inner[self.targets.bag_index]
+
+
+@dataclass(frozen=True)
+class Curvature(SecondOrder):
+    """The same with dW / dz."""
+
+    kappa: Array
+    third: Array  # (n,) d w_n / d z_n along its own direction
+    rank_one: Array  # (n,) d sign omega omega' / d log P0, in units of omega omega'
+
+    def scaled(self, b: Array) -> SecondOrder:
+        """Gradient and curvature in x of z_n = b_n x_n; third derivatives stay behind."""
+        return SecondOrder(self.targets, b * self.g, b**2 * self.w, b * self.omega, self.sign)
 
     def trace_gradient(self, A: Array, P_inv: Array) -> Array:
         """t_k = tr(A P^-1 A' dW/dz_k): what moves log|P| when z moves, shape (n,)."""

@@ -40,7 +40,9 @@ def cholesky(K: Array, *, name: str, jitter: float = 0.0) -> Array:
 
 
 def try_cholesky(P: Array) -> Array | None:
-    """Lower Cholesky factor, or None where ``P`` is not positive definite."""
+    """Lower Cholesky factor, or None where ``P`` is not positive definite or not finite."""
+    if not np.all(np.isfinite(P)):  # numpy would return NaN without an error
+        return None
     try:
         return np.linalg.cholesky(P)
     except np.linalg.LinAlgError:

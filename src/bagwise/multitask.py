@@ -86,7 +86,12 @@ class MultiTaskMIRVM(MIRVM):
         return np.array(self.posterior_.tasks)
 
     def for_task(self, task: Any = None) -> MIRVM:
-        """The fitted `MIRVM` of one task; `task` may be left out where there is only one."""
+        """The fitted `MIRVM` of one task; `task` may be left out where there is only one.
+
+        Its weights and predictions are that task's. `alpha_`, `log_evidence_`,
+        `log_evidence_history_`, `n_iter_` and `converged_` are those of the fit of all tasks
+        together: tasks share the prior, so that no task has an evidence of its own.
+        """
         check_is_fitted(self)
         names = self.posterior_.tasks
         if task is None and len(names) == 1:
@@ -217,7 +222,7 @@ def _check_tasks(
     if tasks is None:
         tasks = np.zeros(len(bags), dtype=np.int64)
     labels = check_per_bag(tasks, len(bags), bags.n_instances, "tasks")
-    if labels.dtype.kind not in "iuUSb":
+    if labels.dtype.kind not in "iuUb":
         raise ValueError(
             f"tasks must be names or whole numbers, all of one type; got {labels.dtype}; use "
             "strings or integers"

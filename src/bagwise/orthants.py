@@ -27,10 +27,6 @@ class EPSites:
     nu: Array  # (n,)
     factor: Factor | None = field(default=None, repr=False)
 
-    def light(self) -> EPSites:
-        """The same sites without the factor: small, and picklable."""
-        return EPSites(self.tau, self.nu)
-
     def require_factor(self) -> Factor:
         """The factor, which sites that EP has just found always carry."""
         if self.factor is None:

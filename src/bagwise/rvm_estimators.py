@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,7 +28,7 @@ from bagwise.rvm.evidence import (
     maximise_evidence,
     printed_update,
 )
-from bagwise.rvm.penalty import choose_alpha, fit_alpha, fit_evidence
+from bagwise.rvm.penalty import fit_alpha, fit_by_folds, fit_evidence
 from bagwise.rvm.posterior import FeatureMap, LinearPosterior
 from bagwise.validation import bags_to_predict
 
@@ -230,13 +231,19 @@ class LinearMIL(BagClassifierMIL):
 
     def _store(self, fit: Fit, n_weights: int) -> None:
         if not fit.trace.converged:
-            warn_not_converged(self.max_iter, self.tol, "nats")
+            self._warn_of(fit)
         self.alpha_ = np.full(n_weights, np.inf)
         self.alpha_[fit.columns] = fit.alpha
         self.log_evidence_history_ = np.array(fit.trace.history)
         self.log_evidence_ = fit.trace.history[-1]
         self.n_iter_ = fit.trace.n_iter
         self.converged_ = fit.trace.converged
+
+    def _warn_of(self, fit: Fit) -> None:
+        if fit.problem:
+            warnings.warn(fit.problem, ConvergenceWarning, stacklevel=4)
+        else:
+            warn_not_converged(self.max_iter, self.tol, "nats")
 
     def _spread_out(self, values: Array) -> Array:
         """Values of the weights in use among zeros."""
@@ -279,8 +286,11 @@ class MIRVM(LinearMIL):
         features have different units.
     support_z : a feature is supported if its weight exceeds that many standard deviations.
     bag_score : how instances make a bag probability, "joint", "noisy-or" or "max".
-    max_iter, tol : updates of alpha at most; change of the log evidence, in nats, at which to
-        stop.
+    max_iter, tol : updates of alpha at most (and Newton steps of each mode, of which 100 are
+        always allowed); change of the log evidence, in nats, at which to stop. `converged_` says
+        that whole updates would change no alpha by more than a tenth. On some data, with strongly
+        correlated features, updates go back and forth and the fit is brought to rest by ever
+        smaller steps: then `converged_` is False, with a warning.
     chunk_size : rows per chunk, cut between bags; does not change the result.
     random_state : seeds k-means and the Sobol points of joint bag probabilities.
     verbose : 1 prints the evidence after each update of alpha.
@@ -364,8 +374,10 @@ class MILogisticRegression(LinearMIL):
         "cv" the held-out log-likelihood in 5-fold cross-validation, as in the paper; a number is
         taken as given. 0 is maximum likelihood, which exists only if no linear rule separates
         the bags.
-
-    The others are those of `MIRVM` without `alpha_init`, `alpha_limits` and `update`.
+    max_iter, tol : for "evidence", steps of the search and how precisely log alpha is wanted; else
+        Newton steps, and the relative gain at which they end (1e-9 at most).
+    kernel, n_basis, standardize, support_z, bag_score, chunk_size, random_state, verbose : as in
+        `MIRVM`.
 
     Examples
     --------
@@ -396,7 +408,6 @@ class MILogisticRegression(LinearMIL):
         likelihood = self._likelihood()
         if self.alpha == "evidence":
             return fit_evidence(design, likelihood, **settings)
-        alpha = self.alpha
-        if alpha == "cv":
-            alpha = choose_alpha(design, likelihood, rng)
-        return fit_alpha(design, likelihood, float(alpha), **settings)
+        if self.alpha == "cv":
+            return fit_by_folds(design, likelihood, rng, **settings)
+        return fit_alpha(design, likelihood, float(self.alpha), **settings)

@@ -96,18 +96,13 @@ class Stats:
 
 @dataclass(frozen=True)
 class Derivatives:
-    """log p(T | m, c0) of some bags with gradient and negative Hessian in (m, c0)."""
+    """Gradient and negative Hessian of log p(T | m, c0) of some bags in (m, c0)."""
 
-    log_prob: float
     gradient: Array  # (M + 1,)
     neg_hessian: Array  # (M + 1, M + 1)
 
     def __add__(self, other: Derivatives) -> Derivatives:
-        return Derivatives(
-            self.log_prob + other.log_prob,
-            self.gradient + other.gradient,
-            self.neg_hessian + other.neg_hessian,
-        )
+        return Derivatives(self.gradient + other.gradient, self.neg_hessian + other.neg_hessian)
 
 
 class LogLikelihood(Protocol):
@@ -117,7 +112,7 @@ class LogLikelihood(Protocol):
         """Sum of log p(T_b | m, c0)."""
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        """The same with its derivatives."""
+        """Its gradient and negative Hessian."""
 
 
 class Sites(ABC):
@@ -163,7 +158,7 @@ class ClimbableSites(Sites):
 
     @abstractmethod
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        """The same with its derivatives."""
+        """Its gradient and negative Hessian."""
 
     def global_bound(self, q: Q, precision: Precision) -> float:
         return trace_bound(q, precision)
@@ -195,15 +190,13 @@ class FoldedLikelihood:
         return float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        """The same with its derivatives."""
+        """Its gradient and negative Hessian."""
         b = self.scale(chunk.kt)
         z = b * latent(chunk, m, c0)
-        log_prob = float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
         curvature = self.likelihood.curvature(z, chunk.targets).scaled(b)
         W1 = curvature.apply(np.ones(len(b)))
         cross = project(chunk.A, W1)
         return Derivatives(
-            log_prob,
             np.append(project(chunk.A, curvature.g), curvature.g.sum()),
             np.block([[curvature.weigh(chunk.A), cross[:, None]], [cross, W1.sum()]]),
         )

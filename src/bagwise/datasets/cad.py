@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.parameters import check_integer
+from bagwise.parameters import check_integer, check_number
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
@@ -53,6 +53,8 @@ def make_cad_bags(
     check_integer("n_relevant", n_relevant, at_least=1)
     check_integer("n_features", n_features, at_least=n_relevant)
     check_integer("false_candidates", false_candidates, at_least=1)
+    check_number("lesions_per_volume", lesions_per_volume, at_least=0)
+    check_number("effect", effect)
     rng = np.random.default_rng(random_state)
     lesions = rng.poisson(lesions_per_volume, n_volumes)
     lesions[0] = max(1, lesions[0])
@@ -94,6 +96,7 @@ def make_related_tasks(
     check_integer("n_relevant", n_relevant, at_least=1)
     check_integer("n_features", n_features, at_least=n_relevant)
     check_integer("bag_size", bag_size, at_least=2)
+    check_number("similarity", similarity)
     rng = np.random.default_rng(random_state)
     relevant = np.sort(rng.choice(n_features, n_relevant, replace=False))
     common = _weights(n_relevant, rng)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper
-from bagwise.infer.loop import Trace, warn_not_converged
-from bagwise.infer.newton import climb
+from bagwise.infer.loop import Trace
+from bagwise.infer.newton import climb, warn_unless_converged
 from bagwise.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import ClimbableSites, LogLikelihood, Q
 
@@ -59,7 +59,9 @@ class NewtonAscent:
         self.sweeper = sweeper
         self.learn_mean = learn_mean
 
-    def run(self, q: Q, *, max_iter: int, tol: float, verbose: int = 0) -> tuple[Q, Trace]:
+    def run(
+        self, q: Q, *, max_iter: int, tol: float, verbose: int = 0, warn: bool = True
+    ) -> tuple[Q, Trace]:
         """Climb from the mean of `q`; the trace holds the ELBO."""
         precision = self.sweeper.total(self.sites.precision)
         L = cholesky(np.eye(len(q.m)) + precision.AtLA, name="P = I + A' Lambda A")
@@ -68,8 +70,8 @@ class NewtonAscent:
         x = np.append(q.m, q.c0) if self.learn_mean else q.m
         summit = climb(target, x, max_iter=max_iter, tol=tol, verbose=verbose)
         climbed = summit.trace
-        if not climbed.converged:
-            warn_not_converged(max_iter, tol)
+        if warn:
+            warn_unless_converged(climbed, max_iter, tol)
         m, c0 = target.split(summit.v)
         rest = self.sweeper.total(self.sites.constant_bound)
         at_zero = Q(np.zeros_like(m), S, c0, log_det_S)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import Whitener
 from bagwise.infer.collapsed import NewtonAscent
+from bagwise.infer.newton import warn_unless_converged
 from bagwise.ising import IsingSites
 from bagwise.sites import Q
 
@@ -32,13 +35,17 @@ def learn_coupling(
     """Maximise bound and log prior over log lambda by secant steps, from `q` at START.
 
     By the envelope theorem the gradient at the optimal q for a lambda is that of the optimised
-    bound. Steps are at most 1 in log lambda and end when they fall below `precision`.
+    bound. Steps are at most 1 in log lambda and end when they fall below `precision`. What is
+    returned has been evaluated; it is within `precision` of the optimum unless a warning says not.
     """
     sweeper = Sweeper(data, whitener)
     log_lam, last = float(np.log(START)), None
+    traces = []
     for _ in range(steps):
         sites = make_sites(float(np.exp(log_lam)))
-        q, _ = NewtonAscent(sites, sweeper, learn_mean=False).run(q, max_iter=max_iter, tol=tol)
+        ascent = NewtonAscent(sites, sweeper, learn_mean=False)
+        q, trace = ascent.run(q, max_iter=max_iter, tol=tol, warn=False)
+        traces.append(trace)
         slope = sites.lam * _gradient(sites, sweeper, q)
         slope -= (log_lam - float(np.log(START))) / PRIOR_SD**2
         step = float(np.clip(slope, -1, 1)) if last is None else _secant(log_lam, slope, *last)
@@ -47,7 +54,21 @@ def learn_coupling(
         if abs(new - log_lam) < precision:
             break
         log_lam = new
-    return float(np.exp(log_lam))
+    else:
+        _warn_unsettled(steps, sites.lam, float(np.exp(new)))
+    cut_short = [trace for trace in traces if not trace.converged]
+    for trace in cut_short[-1:]:  # one warning for all steps
+        warn_unless_converged(trace, max_iter, tol)
+    return sites.lam
+
+
+def _warn_unsettled(steps: int, lam: float, new: float) -> None:
+    warnings.warn(
+        f"the coupling did not settle in {steps} steps: {lam:.3g} would go on to {new:.3g}; "
+        "compare with a given coupling, such as coupling=0.5",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _gradient(sites: IsingSites, sweeper: Sweeper, q: Q) -> float:

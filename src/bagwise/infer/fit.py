@@ -17,7 +17,8 @@ from bagwise.infer.collapsed import NewtonAscent
 from bagwise.infer.gibbs import GibbsResult, run_chains
 from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.infer.laplace import Laplace
-from bagwise.infer.loop import Trace, warn_not_converged
+from bagwise.infer.loop import Trace
+from bagwise.infer.newton import warn_unless_converged
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.sites import ClimbableSites, Q, Sites, standard_q
@@ -96,8 +97,7 @@ def fit_q(
         mode = Laplace(problem.likelihood, sweeper).mode(
             v, h.c0, max_iter=max_iter, tol=tol, verbose=verbose
         )
-        if not mode.trace.converged:
-            warn_not_converged(max_iter, tol)
+        warn_unless_converged(mode.trace, max_iter, tol)
         return Result(mode.as_q(h.c0), h.kernel, mode.evidence_trace())
     if inference == "gibbs":
         return _sample(problem, h, v, sweeper, verbose, **(chains or {}))

@@ -68,7 +68,7 @@ class Laplace:
         """Maximise log p(T | v) - |v|^2/2, and take its curvature there."""
         target = LogJoint(self._folded, self.sweeper, c0)
         summit = climb(target, v, max_iter=max_iter, tol=tol, verbose=verbose)
-        L = cholesky_at_mode(summit.P)
+        L = cholesky_at_mode(summit.P, "use inference='vi' or raise max_iter")
         P_inv, log_det = inverse_from_cholesky(L), logdet_from_cholesky(L)
         return Mode(summit.v, P_inv, log_det, summit.value, summit.trace)
 

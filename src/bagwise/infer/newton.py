@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
-from bagwise.infer.loop import Trace
+from bagwise.infer.loop import Trace, warn_not_converged
 from bagwise.linalg import try_cholesky
 
 Array = NDArray[Any]
 
+SADDLE_STEPS = np.geomspace(1.0, 1e-4, 13)
 PRECISION = 1e-5  # densities by EP and their gradients agree to about that, relatively
 
 
@@ -48,33 +51,73 @@ def climb(
 ) -> Summit:
     """Newton steps with a line search; damped where P is indefinite, and saddles are left.
 
-    A density without a maximum is climbed up to `enough`.
+    A density without a maximum is climbed up to `enough`, which is no convergence.
     """
     gradient, P = density.derivatives(v)
     history = [density.value(v)]
+    require_finite(history[-1], gradient, P)
     converged = False
-    while not converged and len(history) <= max_iter:
-        step = damped_step(P, gradient)
-        # Twice the gain a Newton step promises. The last step is taken in full, without
-        # a line search that rounding would mislead: it squares the error left in v.
-        promise = float(gradient @ step) / max(abs(history[-1]), 1.0)
-        converged = promise <= tol
-        if converged:
-            v, value = v + step, density.value(v + step)
-        elif (found := line_search(density, v, step, gradient, history[-1])) is not None:
-            v, value = found
-        else:  # no ascent is left at the precision of the density
-            converged = promise <= PRECISION
+    while not converged and history[-1] < enough and len(history) <= max_iter:
+        found, arrived = newton_step(density, v, gradient, P, history[-1], tol)
+        if found is None:  # no ascent is left, though the gradient promises some
             break
-        if converged and (escape := descent_from_saddle(P)) is not None:
-            v, value = leave_saddle(density, v, escape, value)
-            converged = False
+        v, value = found
+        gradient, P = density.derivatives(v)
+        require_finite(value, gradient, P)
+        if arrived and not (converged := try_cholesky(P) is not None):
+            escape = leave_saddle(density, v, P, value)
+            if escape is None:  # flat to the last digit
+                history.append(value)
+                break
+            v, value = escape
+            gradient, P = density.derivatives(v)
+            require_finite(value, gradient, P)
         history.append(value)
         if verbose:
             print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
-        gradient, P = density.derivatives(v)
-        converged = (converged and try_cholesky(P) is not None) or value >= enough
     return Summit(v, P, history[-1], Trace(tuple(history), converged))
+
+
+def newton_step(
+    density: LogDensity, v: Array, gradient: Array, P: Array, value: float, tol: float
+) -> tuple[tuple[Array, float] | None, bool]:
+    """The next point with its value, None if there is none, and whether it is stationary."""
+    step = damped_step(P, gradient)
+    # Twice the gain a Newton step promises. The last step is taken in full, without
+    # a line search that rounding would mislead: it squares the error left in v.
+    promise = float(gradient @ step) / max(abs(value), 1.0)
+    if promise <= tol:
+        return (v + step, density.value(v + step)), True
+    found = line_search(density, v, step, gradient, value)
+    if found is None and promise <= PRECISION:
+        return (v, value), True
+    return found, False
+
+
+def require_finite(value: float, gradient: Array, P: Array) -> None:
+    """Raise where rounding or overflow has left nothing to climb by."""
+    if np.isfinite(value) and np.all(np.isfinite(gradient)) and np.all(np.isfinite(P)):
+        return
+    raise FloatingPointError(
+        f"the log joint density or its derivatives are not finite (value {value:g}) in Newton's "
+        "method; check the features' scale (standardize=True) and the given penalty or kernel"
+    )
+
+
+def warn_unless_converged(trace: Trace, max_iter: int, tol: float) -> None:
+    """Tell the user why a climb ended before its top, and what to do."""
+    if trace.converged:
+        return
+    if trace.n_iter >= max_iter:
+        warn_not_converged(max_iter, tol)
+        return
+    warnings.warn(
+        f"Newton's method ended after {trace.n_iter} steps before convergence: no step gained, as "
+        "the density is flat or not known more precisely; results may be slightly off; check the "
+        "features' scale (standardize=True)",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 def line_search(
@@ -92,12 +135,19 @@ def line_search(
     return None
 
 
-def leave_saddle(density: LogDensity, v: Array, e: Array, value: float) -> tuple[Array, float]:
-    """Best of a few steps along a direction in which the log density is convex."""
-    candidates = [v + t * e for t in (1.0, -1.0, 0.3, -0.3, 0.1, -0.1, 0.01, -0.01)]
+def leave_saddle(
+    density: LogDensity, v: Array, P: Array, value: float
+) -> tuple[Array, float] | None:
+    """Best of some steps along the eigenvector of P's lowest eigenvalue; None if none gains.
+
+    Along it the log density is convex at v, but how far is not known: just beyond a bifurcation
+    the two modes are close to the saddle between them.
+    """
+    e = np.linalg.eigh(P)[1][:, 0]
+    candidates = [v + sign * t * e for t in SADDLE_STEPS for sign in (1.0, -1.0)]
     values = [density.value(x) for x in candidates]
-    best = int(np.argmax(values))
-    return (candidates[best], values[best]) if values[best] > value else (v, value)
+    best = int(np.argmax(np.where(np.isnan(values), -np.inf, values)))
+    return (candidates[best], values[best]) if values[best] > value else None
 
 
 def damped_step(P: Array, gradient: Array) -> Array:
@@ -111,19 +161,12 @@ def damped_step(P: Array, gradient: Array) -> Array:
         damping = max(2 * damping, 1e-3 * max(1.0, float(np.max(np.abs(np.diagonal(P))))))
 
 
-def descent_from_saddle(P: Array) -> Array | None:
-    """The eigenvector of the lowest eigenvalue of P if that is negative, else None."""
-    if try_cholesky(P) is not None:
-        return None
-    return np.linalg.eigh(P)[1][:, 0]
-
-
-def cholesky_at_mode(P: Array) -> Array:
-    """Cholesky factor of P, which is positive definite at a mode."""
+def cholesky_at_mode(P: Array, remedy: str) -> Array:
+    """Cholesky factor of P, which is positive definite at a mode; `remedy` ends the error."""
     L = try_cholesky(P)
     if L is None:
         raise FloatingPointError(
             "the Laplace posterior precision is not positive definite: Newton's method stopped "
-            "at a saddle point; use inference='vi' or raise max_iter"
+            f"at a saddle point; {remedy}"
         )
     return L

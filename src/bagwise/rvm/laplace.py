@@ -77,6 +77,11 @@ class Mode:
         return self.coordinates.covariance(self._P_inv)
 
     @property
+    def converged(self) -> bool:
+        """Whether Newton's method reached the mode."""
+        return self.summit.trace.converged
+
+    @property
     def log_evidence(self) -> float:
         """log p(T | A) [R08, Eq. 14]; what has a flat prior is integrated with density 1."""
         return self.summit.value + self._log_volume
@@ -86,6 +91,17 @@ class Mode:
         history = tuple(value + self._log_volume for value in self.summit.trace.history)
         return Trace(history, self.summit.trace.converged)
 
+    @cached_property
+    def least_precision(self) -> float:
+        """Lowest eigenvalue of the whitened weights' posterior precision, b integrated out.
+
+        The prior's is 1, and labels with a concave log-likelihood only add to it. Towards 0 two
+        modes part (or meet), and Laplace's volume of a mode, -log|P|/2, diverges.
+        """
+        P = self.summit.P
+        marginal = P[:-1, :-1] - np.outer(P[:-1, -1], P[-1, :-1]) / P[-1, -1]
+        return float(np.min(np.linalg.eigvalsh(marginal), initial=np.inf))
+
     @property
     def _log_volume(self) -> float:
         """-log|P|/2, and log(2 pi)/2 for each coordinate without a normalised prior."""
@@ -94,7 +110,7 @@ class Mode:
 
     @cached_property
     def _L(self) -> Array:
-        return cholesky_at_mode(self.summit.P)
+        return cholesky_at_mode(self.summit.P, "raise max_iter, or use a larger alpha")
 
     @cached_property
     def _P_inv(self) -> Array:
@@ -107,12 +123,15 @@ def find_mode(
     w: Array,
     b: float,
     *,
-    max_iter: int = 100,
+    max_iter: int,
     tol: float = 1e-9,
     enough: float = np.inf,
     verbose: int = 0,
 ) -> Mode:
-    """Damped Newton with a line search from (w, b) [R08, Algorithm 1, inner loop]."""
+    """Damped Newton with a line search from (w, b) [R08, Algorithm 1, inner loop].
+
+    The mode need not be reached: see `Mode.converged`.
+    """
     density = LogJoint(likelihood, coordinates)
     start = coordinates.start(w, b)
     summit = climb(density, start, max_iter=max_iter, tol=tol, enough=enough, verbose=verbose)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
 
 from bagwise.infer.loop import Trace
 from bagwise.labels import BagLikelihood
+from bagwise.linalg import try_cholesky
 from bagwise.rvm.design import Design, whitened
-from bagwise.rvm.evidence import Fit, start_intercept
+from bagwise.rvm.evidence import NEWTON_STEPS, NO_MODE, Fit, start_intercept
 from bagwise.rvm.laplace import LogJoint, Mode, find_mode
 
 Array = NDArray[Any]
@@ -21,6 +22,7 @@ Array = NDArray[Any]
 GRID = tuple(10.0 ** np.arange(4, -1.5, -0.5))  # down to a prior deviation of 3 per weight
 N_FOLDS = 5
 GOLDEN = 0.6180339887498949
+PARTING = 0.1  # least precision of whitened weights, whose prior's is 1, that Laplace may have
 SINGULAR = 1e-12  # smallest eigenvalue of P, relative to the largest
 SEPARATED = 1e-3  # mean log-likelihood of a bag above minus that: the bags are separated
 
@@ -49,59 +51,119 @@ def fit_alpha(
         verbose=verbose,
     )
     if alpha == 0:
-        _check_maximum_likelihood(mode, enough)
-    return Fit(design.columns, precisions, (mode,), mode.evidence_trace())
+        _require_determined(mode)
+    problem = "" if mode.summit.trace.n_iter >= max_iter else NO_MODE
+    if mode.summit.value >= enough:
+        problem = (
+            "a linear rule separates the bags, so the likelihood has no maximum at finite "
+            f"weights; stopped at log-likelihood {mode.summit.value:.3g}; use alpha > 0 or "
+            "alpha='evidence'"
+        )
+    return Fit(design.columns, precisions, (mode,), mode.evidence_trace(), problem)
 
 
 def fit_evidence(
     design: Design, likelihood: BagLikelihood, *, max_iter: int, tol: float, verbose: int = 0
 ) -> Fit:
-    """The alpha with the highest Laplace evidence: best of GRID, then golden-section steps.
+    """The alpha with the highest Laplace evidence: best of GRID, then a golden-section search.
 
     The evidence itself is searched. The fixed point would neglect how the curvature changes
-    with alpha, which matters for few bags. GRID ends where the Laplace approximation does: for
-    bags that a linear rule separates, its evidence of smaller alphas can even exceed 1.
+    with alpha, which matters for few bags. Where Laplace's approximation fails its evidence
+    is too high and would attract the search: such alphas are refused (`usable`). The search
+    ends when log alpha is known to `tol`.
     """
-    d = design.shape[1]
-    w, b = np.zeros(d), start_intercept(design)
-
-    def mode_at(log_alpha: float) -> Mode:
-        nonlocal w, b
-        mode = find_mode(likelihood, whitened(design, np.full(d, np.exp(log_alpha))), w, b)
-        w, b = mode.w, mode.b
-        return mode
-
-    modes = {float(x): mode_at(float(x)) for x in np.log(GRID)}
-    best = max(modes, key=lambda x: modes[x].log_evidence)
-    width = 0.5 * float(np.log(10))
-    low, high = max(best - width, np.log(GRID[-1])), min(best + width, np.log(GRID[0]))
-    mode = modes[best]
-    history, converged = [mode.log_evidence], False
-    while not converged and len(history) <= max_iter:
-        inner = [(high - GOLDEN * (high - low)), (low + GOLDEN * (high - low))]
-        tried = [mode_at(x) for x in inner]
-        values = [t.log_evidence for t in tried]
-        low, high = (low, inner[1]) if values[0] > values[1] else (inner[0], high)
-        gap = abs(values[0] - values[1])
-        for x, t in zip(inner, tried, strict=True):
-            if t.log_evidence > mode.log_evidence:
-                best, mode = x, t
-        history.append(mode.log_evidence)
-        converged = gap <= tol
-        if verbose:
-            print(f"step {len(history) - 1:3d}  alpha {np.exp(best):.4g}  {history[-1]:.6f}")
-    return Fit(design.columns, np.full(d, np.exp(best)), (mode,), Trace(tuple(history), converged))
-
-
-def _check_maximum_likelihood(mode: Mode, enough: float) -> None:
-    if mode.summit.value >= enough:
-        warnings.warn(
-            "a linear rule separates the bags, so the likelihood has no maximum at finite "
-            f"weights; stopped at log-likelihood {mode.summit.value:.3g}; use alpha > 0 or "
-            "alpha='evidence'",
-            ConvergenceWarning,
-            stacklevel=5,
+    search = EvidenceSearch(design, likelihood, max(max_iter, NEWTON_STEPS))
+    for log_alpha in np.log(GRID):
+        search.evidence(float(log_alpha))
+    if search.best is None:
+        raise FloatingPointError(
+            f"no alpha from {GRID[-1]:.2g} to {GRID[0]:.2g} has a mode that Laplace's "
+            "approximation fits, so alpha='evidence' cannot choose one; give alpha as a number, "
+            "or use alpha='cv'"
         )
+    width = 0.5 * float(np.log(10))
+    low = max(search.best - width, float(np.log(GRID[-1])))
+    high = min(search.best + width, float(np.log(GRID[0])))
+    history = [search.mode.log_evidence]
+    for a, b in golden_section(search.evidence, low, high):
+        history.append(search.mode.log_evidence)
+        if verbose:
+            alpha = np.exp(search.best)
+            print(f"step {len(history) - 1:3d}  alpha {alpha:.4g}  {history[-1]:.6f}")
+        if (settled := b - a <= tol) or len(history) > max_iter:
+            break
+    # Another mode may have become the higher one since the search began with a large alpha.
+    search.evidence(search.best, cold=True)
+    history[-1] = search.mode.log_evidence
+    alpha = np.full(design.shape[1], np.exp(search.best))
+    found = search.mode.converged
+    trace = Trace(tuple(history), settled and found)
+    return Fit(design.columns, alpha, (search.mode,), trace, "" if found else NO_MODE)
+
+
+class EvidenceSearch:
+    """Laplace evidence as a function of log alpha, each mode started from the one before."""
+
+    def __init__(self, design: Design, likelihood: BagLikelihood, max_iter: int) -> None:
+        self.design = design
+        self.likelihood = likelihood
+        self.max_iter = max_iter
+        self.cold = (np.zeros(design.shape[1]), start_intercept(design))
+        self.start = self.cold
+        self.best: float | None = None  # log alpha
+        self.mode: Mode
+
+    def evidence(self, log_alpha: float, *, cold: bool = False) -> float:
+        """The log evidence, minus infinity where it is not usable; the best is kept."""
+        coordinates = whitened(self.design, np.full(self.design.shape[1], np.exp(log_alpha)))
+        start = self.cold if cold else self.start
+        mode = find_mode(self.likelihood, coordinates, *start, max_iter=self.max_iter)
+        if not usable(mode):
+            return -np.inf
+        self.start = (mode.w, mode.b)
+        if self.best is None or mode.log_evidence > self.mode.log_evidence:
+            self.best, self.mode = log_alpha, mode
+        return mode.log_evidence
+
+
+def usable(mode: Mode) -> bool:
+    """Whether a mode may speak for its alpha: Laplace's approximation can be a fair one.
+
+    Refused are saddles; modes just parting, whose evidence diverges (see `least_precision`); and
+    evidence above 1, which is more than certainty: labels of bags that are far apart leave the
+    intercept, whose prior has density 1, undetermined over more than a unit.
+    """
+    if try_cholesky(mode.summit.P) is None or mode.least_precision < PARTING:
+        return False
+    return mode.log_evidence <= 0
+
+
+def golden_section(
+    f: Callable[[float], float], low: float, high: float
+) -> Iterator[tuple[float, float]]:
+    """Ever smaller brackets of a maximum of f, with one new value for each.
+
+    >>> for low, high in golden_section(lambda x: -((x - 1) ** 2), 0.0, 5.0):
+    ...     if high - low < 1e-4:
+    ...         break
+    >>> round(low, 3), round(high, 3)
+    (1.0, 1.0)
+    """
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    f_left, f_right = f(left), f(right)
+    while True:
+        if f_left >= f_right:
+            high, right, f_right = right, left, f_left
+            left = high - GOLDEN * (high - low)
+            f_left = f(left)
+        else:
+            low, left, f_left = left, right, f_right
+            right = low + GOLDEN * (high - low)
+            f_right = f(right)
+        yield low, high
+
+
+def _require_determined(mode: Mode) -> None:
     eigenvalues = np.linalg.eigvalsh(mode.summit.P)
     if eigenvalues[0] <= SINGULAR * eigenvalues[-1]:
         raise ValueError(
@@ -110,8 +172,33 @@ def _check_maximum_likelihood(mode: Mode, enough: float) -> None:
         )
 
 
-def choose_alpha(design: Design, likelihood: BagLikelihood, rng: np.random.Generator) -> float:
-    """The alpha of GRID with the highest held-out log-likelihood of bags [R08, 9.2]."""
+def fit_by_folds(
+    design: Design,
+    likelihood: BagLikelihood,
+    rng: np.random.Generator,
+    *,
+    max_iter: int,
+    tol: float,
+    verbose: int = 0,
+) -> Fit:
+    """Weights for the alpha that predicts held-out bags best."""
+    alpha, found = choose_alpha(design, likelihood, rng, max(max_iter, NEWTON_STEPS))
+    fit = fit_alpha(design, likelihood, alpha, max_iter=max_iter, tol=tol, verbose=verbose)
+    if found:
+        return fit
+    return replace(fit, trace=replace(fit.trace, converged=False), problem=NO_MODE)
+
+
+def choose_alpha(
+    design: Design,
+    likelihood: BagLikelihood,
+    rng: np.random.Generator,
+    max_iter: int = NEWTON_STEPS,
+) -> tuple[float, bool]:
+    """The alpha of GRID with the highest held-out log-likelihood of bags [R08, 9.2].
+
+    Also whether all modes were reached on the way.
+    """
     T = design.data.T
     fewest = int(min(np.sum(T), np.sum(~T)))
     if fewest < 2:
@@ -121,26 +208,28 @@ def choose_alpha(design: Design, likelihood: BagLikelihood, rng: np.random.Gener
     folds = StratifiedKFold(
         min(N_FOLDS, fewest), shuffle=True, random_state=int(rng.integers(2**31))
     )
-    scores = sum(
-        held_out_scores(design.of_bags(train), design.of_bags(test), likelihood)
-        for train, test in folds.split(np.zeros(len(T)), T)
-    )
-    return float(GRID[int(np.argmax(scores))])
+    scores, converged = np.zeros(len(GRID)), True
+    for train, test in folds.split(np.zeros(len(T)), T):
+        found = held_out_scores(design.of_bags(train), design.of_bags(test), likelihood, max_iter)
+        scores, converged = scores + found[0], converged and found[1]
+    return float(GRID[int(np.argmax(scores))]), converged
 
 
-def held_out_scores(train: Design, test: Design, likelihood: BagLikelihood) -> Array:
-    """log p(T | w) of the test bags for each alpha of GRID, weights carried from one to the next.
+def held_out_scores(
+    train: Design, test: Design, likelihood: BagLikelihood, max_iter: int = NEWTON_STEPS
+) -> tuple[Array, bool]:
+    """log p(T | w) of the test bags for each alpha of GRID, and whether all modes were reached.
 
-    GRID falls, so each fit starts near its mode.
+    Weights are carried from one to the next: GRID falls, so each fit starts near its mode.
     """
     w, b = np.zeros(train.shape[1]), start_intercept(train)
-    scores = np.empty(len(GRID))
+    scores, converged = np.empty(len(GRID)), True
     for i, alpha in enumerate(GRID):
-        precisions = np.full(train.shape[1], alpha)
-        mode = find_mode(likelihood, whitened(train, precisions), w, b, tol=1e-6)
-        w, b = mode.w, mode.b
+        coordinates = whitened(train, np.full(train.shape[1], alpha))
+        mode = find_mode(likelihood, coordinates, w, b, max_iter=max_iter, tol=1e-6)
+        w, b, converged = mode.w, mode.b, converged and mode.converged
         scores[i] = plug_in_log_likelihood(likelihood, test, w, b)
-    return scores
+    return scores, converged
 
 
 def plug_in_log_likelihood(likelihood: BagLikelihood, design: Design, w: Array, b: float) -> float:
