@@ -236,7 +236,7 @@ def test_split_keeps_groups_whole_and_proportions(bags: Bags) -> None:
     assert sorted([*train.ids, *test.ids]) == list(range(40))
     again = plain.split(0.2, random_state=3)[1].ids
     assert again.tolist() == plain.split(0.2, random_state=3)[1].ids.tolist()
-    with pytest.raises(ValueError, match="label 1 has 1; pass stratify=False"):
+    with pytest.raises(ValueError, match="label 1 has 1; add bags, or pass stratify=False"):
         plain[9:].split()
     assert len(plain[9:].split(stratify=False)[1]) == 8
     assert len(plain.with_labels(None).split()[1]) == 10
@@ -357,10 +357,10 @@ BAD_ARRAYS = {
     "ids nan": (ONE, [0, np.nan, 1], {}, "bag_ids must not have missing.*entry 1"),
     "ids none": (ONE, ["a", None, "b"], {}, "bag_ids must not have missing.*entry 1"),
     "labels count": (ONE, [0, 0, 1], {"instance_labels": [1]}, "one entry per row: 3"),
-    "labels value": (ONE, [0, 0, 1], {"instance_labels": [0, 2, 1]}, "row 1 has 2; map"),
+    "labels value": (ONE, [0, 0, 1], {"instance_labels": [0, 2, 1]}, "entry 1 is 2; map"),
     "labels text": (ONE, [0, 0, 1], {"instance_labels": list("011")}, "0, 1, or NaN or -1"),
     "coords count": (ONE, [0, 0, 1], {"coords": [[0, 0]]}, r"\(3, k\); got shape \(1, 2\)"),
-    "coords nan": (ONE, [0, 0, 1], {"coords": [[0], [1], [np.nan]]}, "coords.*row 2.*NaN"),
+    "coords nan": (ONE, [0, 0, 1], {"coords": [[0], [1], [np.nan]]}, "coords.*entry 2.*NaN"),
     "inst ids": (ONE, [0, 0, 1], {"instance_ids": [1]}, "instance_ids .* one entry per row: 3"),
     "names": (ONE, [0, 0, 1], {"feature_names": ["a", "a"]}, "2 distinct names"),
     "1-d": (np.ones(3), [0, 0, 1], {}, "Reshape your data"),
@@ -459,7 +459,7 @@ def test_from_frame_errors() -> None:
         Bags.from_frame(df.assign(label=[None, 1, 1]))
     with pytest.raises(ValueError, match="no feature columns"):
         Bags.from_frame(df[["bag_id", "label"]])
-    with pytest.raises(ValueError, match=r"row 2 has .*NaN"):
+    with pytest.raises(ValueError, match=r"entry 2 is .*NaN"):
         Bags.from_frame(df.assign(g=1.0), label=None, coords="f", features=["g"])
     with pytest.raises(TypeError, match=r"pandas.DataFrame; got dict"):
         Bags.from_frame({"bag_id": [1]})

@@ -103,34 +103,6 @@ def test_fit_says_what_it_guessed_and_which_class_is_positive(tmp_path: Path) ->
     assert model.feature_names_in_.tolist() == ["area", "shade"]
 
 
-@pytest.mark.parametrize("name", ["mirvm", "rvm", "mi-logistic"])
-def test_linear_models_say_which_features_they_use(fitted: Path, tmp_path: Path, name: str) -> None:
-    model = tmp_path / "m.bagwise"
-    shown = good(
-        "fit", fitted / "cells.csv", "--label", "diagnosis", "--positive", "cancer",
-        "--model", name, "-o", model, "--json",
-    )  # fmt: skip
-    assert json.loads(shown)["elbo"] is None
-    assert json.loads(shown)["log_evidence"] < 0
-    loaded = bw.load(model)
-    assert loaded.metadata_["classes"] == ["healthy", "cancer"]
-    found = json.loads(good("inspect", model, "--json"))
-    assert {f["feature"] for f in found["selected"]} == set(
-        loaded.feature_names_in_[loaded.selected_features_]
-    )
-    card = good("inspect", model)
-    assert re.search(r"selected +\d of 2, \d surely not 0: \w+ [+-]", card), card
-    assert "ELBO" not in card
-
-
-def test_models_of_several_tasks_are_for_python(fitted: Path) -> None:
-    line = refused(
-        "fit", fitted / "cells.csv", "--positive", "cancer", "--label", "diagnosis",
-        "--model", "MultiTaskMIRVM", "-o", fitted / "n.bagwise",
-    )  # fmt: skip
-    assert "use it in Python" in line
-
-
 def test_text_labels_need_a_positive_one(fitted: Path) -> None:
     line = refused("fit", fitted / "cells.csv", "--label", "diagnosis", "-o", fitted / "n.bagwise")
     assert "--positive" in line
@@ -202,10 +174,16 @@ def test_predict_ignores_labels_that_are_missing(fitted: Path, tmp_path: Path) -
 
 def test_scores_of_bags_the_model_has_seen_say_so(fitted: Path, tmp_path: Path) -> None:
     result = run("evaluate", fitted / "m.bagwise", fitted / "cells.csv")
-    assert "has seen 16 of these 16 bags" in result.stderr
+    assert "16 of these 16 bags have ids that the model was trained on. Their" in result.stderr
     other = tmp_path / "other.csv"
     other.write_bytes((fitted / "cells.csv").read_bytes())
-    assert "has seen" not in run("evaluate", fitted / "m.bagwise", other).stderr
+    assert "trained on. If they are" in run("evaluate", fitted / "m.bagwise", other).stderr
+    new = pd.read_csv(other).assign(slide=lambda f: "new" + f["slide"])
+    new.to_csv(other, index=False)
+    assert "trained on" not in run("evaluate", fitted / "m.bagwise", other).stderr
+    assert (
+        json.loads(good("evaluate", fitted / "m.bagwise", other, "--json"))["bags_trained_on"] == 0
+    )
 
 
 def test_evaluate_prints_a_table_and_json(fitted: Path) -> None:
@@ -338,3 +316,62 @@ def test_a_folder_of_slides(tmp_path: Path) -> None:
         "fit", tmp_path / "features", "--slides", bad, "-o", tmp_path / "n.bagwise"
     )
     assert "--slides" in refused("fit", tmp_path / "features", "-o", tmp_path / "n.bagwise")
+
+
+LINEAR = {"mirvm": "MIRVM", "MI-logistic": "MILogisticRegression", "RVM": "RVM"}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_models_go_through_all_commands(name: str, fitted: Path, tmp_path: Path) -> None:
+    cells, model = fitted / "cells.csv", tmp_path / "m.bagwise"
+    out = good("fit", cells, "--model", name, "--label", "diagnosis", "--positive", "cancer",
+               "-o", model, "--json")  # fmt: skip
+    shown = json.loads(out)
+    assert shown["model"] == LINEAR[name]
+    assert shown["elbo"] is None and shown["log_evidence"] < 0
+    assert len(good("predict", model, cells, "-o", "-").splitlines()) == 17
+    assert json.loads(good("evaluate", model, cells, "--json"))["bags"]["n"] == 16
+    good("report", model, cells, "-o", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Log evidence" in text
+    assert re.search(r"<dt>Scaled weights ± std</dt><dd>.*area [+-][\d.]+ ± [\d.]+", text)
+    loaded = bw.load(model)
+    found = json.loads(good("inspect", model, "--json"))
+    assert loaded.metadata_["classes"] == ["healthy", "cancer"]
+    chosen = {f["feature"]: (f["weight"], f["std"], f["supported"]) for f in found["selected"]}
+    assert set(chosen) == set(loaded.feature_names_in_[loaded.selected_features_])
+    weight, std = loaded.scaled_coef_[0], loaded.scaled_coef_std_[0]
+    assert chosen["area"] == (weight, std, loaded.get_support()[0])
+    card = good("inspect", model)
+    assert re.search(r"selected features +\d of 2, \d surely not 0", card), card
+    assert f"area {weight:+.2f} ± {std:.2f}" in card
+    assert "ELBO" not in card
+    assert re.search(r"fit +\d+ iterations?, converged", card)
+
+
+def test_model_names_in_help_and_errors(fitted: Path) -> None:
+    text = re.sub(r"\x1b\[[0-9;]*m|[│\s]", "", run("fit", "--help").output)
+    assert (
+        "probit,vgpmil,pg,psi,gamma,large-margin,ising,mirvm,rvm,mi-logistic,oraclassname" in text
+    )
+    cells = fitted / "cells.csv"
+    line = refused(
+        "fit",
+        cells,
+        "--model",
+        "multitaskmirvm",
+        "--positive",
+        "cancer",
+        "-o",
+        fitted / "x.bagwise",
+    )
+    assert "use it from Python" in line
+
+
+def test_inspect_rounds_and_counts(fitted: Path) -> None:
+    card = good("inspect", fitted / "m.bagwise")
+    kernel = re.search(r"kernel +(.*)", card)
+    assert kernel and not re.search(r"\d\.\d{3}", kernel[1])
+    assert re.search(r"fit +\d+ iterations?, converged", card)
+    said = run("report", fitted / "m.bagwise", fitted / "cells.csv", "-o", fitted / "r.html").stderr
+    assert re.search(r"\(\d+ kB\)", said)

@@ -120,7 +120,9 @@ def test_missing_labels(cls: type) -> None:
 def test_a_positive_instance_in_a_negative_bag(cls: type) -> None:
     known = np.full(12, np.nan)
     known[7] = 1
-    message = "negative bag has no positive instance.*row 7 of bag .*'c'.*correct the bag's label"
+    message = (
+        "negative bag has no positive instance.*input row 7, of bag .*'c'.*correct the bag's label"
+    )
     with pytest.raises(ValueError, match=message):
         quick(cls).fit(make_bags(instance_labels=known))
 
@@ -135,7 +137,7 @@ def test_a_positive_bag_of_negative_instances(cls: type) -> None:
 
 @each_model
 def test_instance_labels_of_other_values(cls: type) -> None:
-    with pytest.raises(ValueError, match="must be 0, 1, or NaN or -1 for unknown; row 0 has 2"):
+    with pytest.raises(ValueError, match="must be 0, 1, or NaN or -1 for unknown; entry 0 is 2"):
         make_bags(instance_labels=np.full(12, 2))
 
 

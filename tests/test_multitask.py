@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bagwise as bw
 from bagwise.datasets import make_related_tasks
 from bagwise.metrics import roc_auc
+from bagwise.model_card import describe_model, selected, weight_lines
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +129,54 @@ def test_bad_tasks(data: tuple[bw.Bags, np.ndarray]) -> None:
         fit([bags, bags.with_X(bags.X[:, :9])])
     with pytest.raises(ValueError, match=r"all 10 bags of task 1 are positive.*leave the task out"):
         fit(bags, tasks=np.where(bags.y & (tasks == 1), 1, 0))
-    with pytest.raises(ValueError, match="one name or whole number per bag: 80; got shape"):
+    with pytest.raises(ValueError, match="tasks must have one entry per bag: 80; got 5"):
         fit(bags, tasks=tasks[:5])
     with pytest.raises(ValueError, match="use strings or integers"):
         fit(bags, tasks=tasks + 0.5)
-    with pytest.raises(ValueError, match=r"of \|S1; use strings or integers"):
+    with pytest.raises(ValueError, match=r"got \|S1; use strings or integers"):
         fit(bags, tasks=np.array([b"a", b"b"])[tasks])
     with pytest.raises(ValueError, match=r"takes no tasks=.*Bags.concat"):
         fit([bags, bags], tasks=tasks)
+
+
+@pytest.mark.parametrize("kind", ["object", "string", "category"])
+def test_tasks_may_be_a_column(
+    kind: str, data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM
+) -> None:
+    bags, tasks = data
+    column = pd.Series(np.array(["ggo", "nodule"])[tasks], index=bags.ids, dtype=kind)
+    named = bw.MultiTaskMIRVM(random_state=0).fit(bags, tasks=column)
+    assert named.tasks_.tolist() == ["ggo", "nodule"]
+    np.testing.assert_array_equal(named.coef_, model.coef_)
+    whole = bw.MultiTaskMIRVM(random_state=0).fit(bags, tasks=tasks.astype(object))
+    np.testing.assert_array_equal(whole.coef_, model.coef_)
+
+
+def test_a_dict_names_its_tasks(data: tuple[bw.Bags, np.ndarray], model: bw.MultiTaskMIRVM) -> None:
+    bags, tasks = data
+    named = bw.MultiTaskMIRVM(random_state=0).fit(
+        {"nodule": bags[tasks == 1], "ggo": bags[tasks == 0]}
+    )
+    assert named.tasks_.tolist() == ["ggo", "nodule"]
+    np.testing.assert_allclose(named.coef_, model.coef_, rtol=1e-4, atol=1e-6)
+    with pytest.raises(TypeError, match=r"must be \{task name: Bags\}"):
+        bw.MultiTaskMIRVM().fit({"ggo": bags.X})
+    with pytest.raises(ValueError, match="use strings or integers"):
+        bw.MultiTaskMIRVM().fit({"ggo": bags[tasks == 0], 1: bags[tasks == 1]})
+    with pytest.raises(ValueError, match="these look like one per row"):
+        bw.MultiTaskMIRVM().fit(bags, tasks=tasks[bags.bag_index])
+
+
+def test_the_card_of_a_model_lists_the_weights_of_each_task(model: bw.MultiTaskMIRVM) -> None:
+    about = describe_model(model)
+    shown = {(f["task"], f["feature"]): f["weight"] for f in about["selected"]}
+    used = model.selected_features_
+    assert len(shown) == 2 * len(used)
+    assert shown[1, f"x{used[0]}"] == model.scaled_coef_[1, used[0]]
+    assert selected(about) == (
+        f"{len(used)} of {model.n_features_in_}, {model.get_support().sum()} surely not 0"
+    )
+    assert weight_lines(about)[0].startswith("task 0: x")
 
 
 @pytest.mark.parametrize("similarity", [np.nan, np.inf, "high"])

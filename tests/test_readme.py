@@ -1,9 +1,13 @@
-"""The Python examples of README.md run, from top to bottom, as a reader would type them."""
+"""The examples of README.md run, from top to bottom, as a reader would type them."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from bagwise import cli
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 FENCE = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -12,6 +16,13 @@ FENCE = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTA
 def python_blocks(text: str) -> list[str]:
     """Code of the ```python blocks, padded so that line numbers are those of the file."""
     return ["\n" * text.count("\n", 0, m.start(1)) + m.group(1) for m in FENCE.finditer(text)]
+
+
+def commands(text: str) -> list[list[str]]:
+    """Arguments of the lines of ```sh blocks that call bagwise."""
+    blocks = re.findall(r"^```sh[ \t]*\n(.*?)^```[ \t]*$", text, re.MULTILINE | re.DOTALL)
+    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    return [line[1:] for line in lines if line[:1] == ["bagwise"]]
 
 
 def test_blocks_keep_their_line_numbers() -> None:
@@ -30,3 +41,9 @@ def test_readme_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     namespace: dict[str, object] = {"__name__": "readme"}
     for block in blocks:
         exec(compile(block, str(README), "exec"), namespace)
+    # The commands work on the files that the Python examples wrote.
+    for line in commands(README.read_text(encoding="utf-8")):
+        result = CliRunner().invoke(cli.build_app(), line)
+        assert result.exit_code == 0, (line, result.output, result.stderr)
+    for name in ("musk1.bagwise", "test.predictions.csv", "test.report.html"):
+        assert Path(name).stat().st_size > 0

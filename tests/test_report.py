@@ -57,6 +57,12 @@ def test_page_needs_nothing_from_outside(model: ProbitVGPMIL) -> None:
     assert "default-src 'none'" in page
 
 
+def test_page_says_how_to_read_bars_and_colours(model: ProbitVGPMIL) -> None:
+    page = build_report(model, make_bags())
+    assert "lines span ± one standard deviation, cut off at 0 and 1" in page
+    assert "Colours follow the square root" in page
+
+
 def test_user_text_is_escaped_everywhere(model: ProbitVGPMIL) -> None:
     ids = [EVIL, *map(str, range(11))]
     bags = make_bags(ids=ids, instance_ids=np.array([EVIL] * 60))

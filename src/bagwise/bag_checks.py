@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,17 @@ _BLOCK_ROWS = 4096
 def show(value: Any) -> str:
     """Write a scalar as a user would type it: `'a'`, not `np.str_('a')`."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def some(values: Sequence[Any]) -> str:
+    """The first five values of a list, and how many there are.
+
+    >>> some([1, 2]), some(range(9))
+    ('[1, 2]', '[0, 1, 2, 3, 4, ...] (9 in all)')
+    """
+    if len(values) <= 5:
+        return f"[{', '.join(map(show, values))}]"
+    return f"[{', '.join(map(show, values[:5]))}, ...] ({len(values)} in all)"
 
 
 def is_missing(value: Any) -> bool:
@@ -214,7 +226,7 @@ def check_instance_labels(labels: Any, n_rows: int) -> NDArray[np.float64]:
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"{rule}; row {row} has {show(array[row])}; map your two values to 0 (negative) "
+            f"{rule}; entry {row} is {show(array[row])}; map your two values to 0 (negative) "
             "and 1 (positive)"
         )
     return values
@@ -238,8 +250,8 @@ def check_coords(coords: Any, n_rows: int, name: str = "coords") -> Array:
     if not finite.all():
         row = int(np.argmin(finite))
         raise ValueError(
-            f"{name} must be finite; row {row} has {array[row].tolist()} (NaN or infinity); "
-            "fill it in, or drop that row"
+            f"{name} must be finite; entry {row} is {array[row].tolist()} (NaN or infinity); "
+            "fill it in, or drop that instance"
         )
     return array
 
@@ -320,6 +332,21 @@ def check_strata(y: Array, unit_of_bag: Array) -> Array:
         label = classes[found[int(np.argmin(n_units))]]
         raise ValueError(
             f"a stratified split needs two bags (or groups) of each label; label {show(label)} "
-            "has 1; pass stratify=False, or add bags"
+            "has 1; add bags, or pass stratify=False in Python"
         )
     return strata
+
+
+def check_test_size(test_size: float, n_units: int, n_strata: int, name: str = "test_size") -> None:
+    """Check that both sides of a split get at least one unit (bag or group), of each label."""
+    if isinstance(test_size, bool) or not isinstance(test_size, Real) or test_size <= 0:
+        raise ValueError(f"{name} must be a share between 0 and 1, got {test_size!r}")
+    whole = isinstance(test_size, Integral)
+    n_test = int(test_size) if whole else int(np.ceil(test_size * n_units))
+    if min(n_test, n_units - n_test) < n_strata or (not whole and test_size >= 1):
+        least = n_strata / n_units
+        raise ValueError(
+            f"{name}={test_size!r} of {n_units} bags (or groups) leaves {min(n_test, n_units)} to "
+            f"test and {max(0, n_units - n_test)} to train on, but each side needs at least "
+            f"{n_strata}, one of each label; choose from {least:.2g} to {1 - least:.2g}"
+        )

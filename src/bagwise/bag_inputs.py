@@ -19,6 +19,7 @@ from bagwise.bag_checks import (
     check_features,
     names_of,
     show,
+    some,
 )
 
 if TYPE_CHECKING:
@@ -121,6 +122,11 @@ def check_frame(
             f"from_frame takes a pandas.DataFrame; got {type(df).__name__}; convert it, e.g. with "
             ".to_pandas(), or use Bags.from_arrays"
         )
+    if isinstance(features, str):
+        raise TypeError(
+            f"features must be a list of column names, got the string {features!r}; pass "
+            f"[{features!r}]"
+        )
     there = list(df.columns)
     if not df.columns.is_unique:
         raise ValueError(f"column names must be distinct; got {there}; rename the repeated ones")
@@ -158,8 +164,8 @@ def frame_per_bag(df: pd.DataFrame, column: Any, bag_ids: Array) -> Array:
         bag = bag_of_row[int(np.argmax(differs))]
         found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
         raise ValueError(
-            f"column {column!r} must be constant inside a bag; bag {show(ids[bag])} has {found}; "
-            "correct the table (labels of instances go to instance_label=)"
+            f"column {column!r} must be constant inside a bag; bag {show(ids[bag])} has "
+            f"{some(found)}; correct the table (labels of instances go to instance_label=)"
         )
     return values[first]
 

@@ -144,6 +144,8 @@ class Bags(BagSources):
         strata = None
         if stratify and self.y is not None:
             strata = check.check_strata(self.y, unit_of_bag)
+        n_strata = 1 if strata is None else len(np.unique(strata))
+        check.check_test_size(test_size, len(distinct), n_strata)
         test_units = train_test_split(
             np.arange(len(distinct)),
             test_size=test_size,
@@ -291,7 +293,10 @@ class Bags(BagSources):
         raise AttributeError(f"Bags are immutable; tried to delete {name!r}")
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("Bags are not one array; use bags.X for the instances, bags.y for labels")
+        raise TypeError(
+            "Bags are not one array; use bags.X for the instances, bags.y for labels; to apply a "
+            "scikit-learn transformer, wrap it: bagwise.InstanceTransformer(StandardScaler())"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._fields(),)

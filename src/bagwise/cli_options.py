@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from bagwise.model_names import ALIASES
+
 TableArg = Annotated[
     str,
     typer.Argument(
@@ -37,11 +39,7 @@ Positive = Annotated[
     str | None, typer.Option(help="The label that is positive; needed if labels are text.")
 ]
 ModelName = Annotated[
-    str,
-    typer.Option(
-        help="probit, vgpmil, pg, gamma, large-margin, ising, mirvm, rvm, mi-logistic, "
-        "or a class name."
-    ),
+    str, typer.Option(help=f"{', '.join(ALIASES)}, or a class name such as MIRVM.")
 ]
 Settings = Annotated[
     list[str] | None,

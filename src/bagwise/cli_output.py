@@ -11,6 +11,7 @@ import numpy as np
 from bagwise.io.atomic import refuse_existing
 from bagwise.io.geojson import write_geojson
 from bagwise.io.write_tables import check_writable, write_table
+from bagwise.model_card import iterations, selected, weight_lines
 from bagwise.workflow import Predictions, bag_frame, class_names, instance_frame
 
 if TYPE_CHECKING:
@@ -137,12 +138,13 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("bag score", found["bag_score"]),
         ("inference", found["inference"]),
         ("kernel", found["kernel"]),
-        ("mean", found["mean"] and f"{found['mean']:.4g}"),
+        ("mean", found["mean"] is not None and f"{found['mean']:.3g}"),
         ("inducing points", found["n_inducing"]),
-        ("ELBO", found["elbo"] and f"{found['elbo']:.4f}"),
-        ("log evidence", found["log_evidence"] and f"{found['log_evidence']:.4f}"),
-        ("selected", found["selected"] and _weights(found["selected"], found["n_features"])),
-        ("iterations", f"{found['n_iter']}, {'' if found['converged'] else 'NOT '}converged"),
+        ("ELBO", found["elbo"] is not None and f"{found['elbo']:.4f}"),
+        ("log evidence", found["log_evidence"] is not None and f"{found['log_evidence']:.4f}"),
+        ("fit", f"{iterations(found['n_iter'])}, {_state(found)}"),
+        ("selected features", selected(found)),
+        ("scaled weights ± std", "\n".join(weight_lines(found))),
         ("arguments", ", ".join(f"{k}={v}" for k, v in found["arguments"].items())),
         ("columns", _plain(fitted.get("columns"))),
         ("fitted on", _plain(data)),
@@ -150,18 +152,15 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("command", fitted.get("command")),
         ("bagwise", fitted.get("bagwise")),
     ]
-    return [(name, str(value)) for name, value in lines if value not in (None, "")]
+    return [(name, str(value)) for name, value in lines if value not in (None, "", False)]
+
+
+def _state(found: dict[str, Any]) -> str:
+    return "converged" if found["converged"] else "NOT converged"
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-
-
-def _weights(selected: list[dict[str, Any]], n_features: int) -> str:
-    shown = [f"{f['feature']} {f['weight']:+.2f} ± {f['std']:.2f}" for f in selected[:8]]
-    sure = sum(f["supported"] for f in selected)
-    more = ", ..." if len(selected) > len(shown) else ""
-    return f"{len(selected)} of {n_features}, {sure} surely not 0: {', '.join(shown)}{more}"
 
 
 def _plain(values: dict[str, Any] | None) -> str | None:

@@ -186,14 +186,15 @@ def evaluate(
         asked = columns(bag, label, instance_label)
         with progress("evaluating", json):
             data, fitted = load_both(model, table, asked, slides, delimiter)
-            from bagwise.workflow import evaluate_table, seen_in_fit
+            from bagwise.seen_bags import count_seen, seen_in_fit
+            from bagwise.workflow import evaluate_table
 
             scores = evaluate_table(fitted, data)
         tell(data, json)
         if not json and (seen := seen_in_fit(fitted, data.bags, data.name)):
             say(f"note: {seen}")
         if json:
-            print_json(scores)
+            print_json({**scores, "bags_trained_on": count_seen(fitted, data.bags)})
         else:
             show_scores(scores)
 
@@ -247,7 +248,7 @@ def report(
         if json:
             print_json({"output": path, "bytes": size, "bags": len(data.bags)})
         else:
-            say(f"wrote {path} ({size / 1e6:.1f} MB); open it in a browser")
+            say(f"wrote {path} ({file_size(size)}); open it in a browser")
 
 
 def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
@@ -262,7 +263,7 @@ def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
     with user_errors(debug):
         from bagwise.cli_output import show_model
         from bagwise.estimators import load
-        from bagwise.workflow import describe_model
+        from bagwise.model_card import describe_model
 
         found = describe_model(load(model))
         if json:
@@ -357,27 +358,38 @@ def tell(table: "Table", quiet: bool) -> None:
 def show_fit(fitted: Any, path: str, json: bool) -> None:
     """Say what was fitted and where it is."""
     from bagwise.cli_output import show_scores
-    from bagwise.workflow import objective
+    from bagwise.model_card import describe_fit, iterations
 
     model = fitted.model
+    how = describe_fit(model)
     if json:
         print_json(
             {
                 "output": path,
                 "model": type(model).__name__,
                 "positive": model.metadata_["classes"][1],
-                **objective(model),
+                **how,
                 "held_out": fitted.held_out,
             }
         )
         return
     if fitted.held_out is not None:
         show_scores(fitted.held_out, heading="Held-out bags")
-    state = "converged" if model.converged_ else "NOT converged"
+    state = "converged" if how["converged"] else "NOT converged"
     say(
-        f"wrote {path}: {type(model).__name__}, {state} after {model.n_iter_} iterations, "
+        f"wrote {path}: {type(model).__name__}, {state} after "
+        f"{iterations(how['n_iter'])}, "
         f"positive class {model.metadata_['classes'][1]!r}"
     )
+
+
+def file_size(size: int) -> str:
+    """Bytes in a unit that leaves digits to see.
+
+    >>> file_size(41_300), file_size(2_340_000)
+    ('41 kB', '2.3 MB')
+    """
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} kB"
 
 
 def print_json(value: Any) -> None:

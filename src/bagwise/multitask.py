@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.bag_checks import show
+from bagwise.bag_checks import as_1d, check_per_bag, show
 from bagwise.bags import Bags
 from bagwise.io.modelfile import register
 from bagwise.rvm.posterior import TaskPosteriors
@@ -52,8 +52,8 @@ class MultiTaskMIRVM(MIRVM):
 
         Parameters
         ----------
-        X : a list of Bags, one per task (tasks are then called 0, 1, ...), or one set of bags as
-            any other model takes it.
+        X : a dict of Bags, {task name: Bags}; a list of Bags, one per task (tasks are then called
+            0, 1, ...); or one set of bags as any other model takes it.
         y : one label per bag, in the order of the bags; overrides the labels of the bags.
         tasks : one task name per bag, where X is one set of bags. Without it there is one task.
         """
@@ -192,13 +192,18 @@ class MultiTaskMIRVM(MIRVM):
 
 def _joined(X: Any, tasks: ArrayLike | None) -> tuple[Any, ArrayLike | None]:
     """One set of bags with a task for each, where a list of Bags stands for one task each."""
+    names: Array | None = None
+    if isinstance(X, dict):
+        if not X or not all(isinstance(b, Bags) for b in X.values()):
+            raise TypeError("a dict of tasks must be {task name: Bags}, one entry per task")
+        names, X = as_1d(list(X), "task names"), list(X.values())
     several = isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(b, Bags) for b in X)
     if not several:
         return X, tasks
     if tasks is not None:
         raise ValueError(
-            "a list of Bags is one task each and takes no tasks=; pass one set of Bags to name "
-            "the tasks: Bags.concat(list_of_bags)"
+            "a list or dict of Bags is one task each and takes no tasks=; to name the tasks pass a "
+            "dict {name: Bags}, or one set of Bags: Bags.concat(list_of_bags)"
         )
     counts = [b.n_features for b in X]
     if len(set(counts)) > 1:
@@ -206,18 +211,21 @@ def _joined(X: Any, tasks: ArrayLike | None) -> tuple[Any, ArrayLike | None]:
             f"tasks must have the same features, but they have {counts} features; keep the "
             "common ones, in the same order"
         )
-    return Bags.concat(X), np.repeat(np.arange(len(X)), [len(b) for b in X])
+    names = np.arange(len(X)) if names is None else names
+    return Bags.concat(X), np.repeat(names, [len(b) for b in X])
 
 
 def _check_tasks(
     tasks: ArrayLike | None, bags: Bags, T: NDArray[np.bool_]
 ) -> tuple[Array, NDArray[np.intp]]:
     """Names of the tasks and the number of each bag's task; every task has both classes."""
-    labels = np.zeros(len(bags), dtype=np.int64) if tasks is None else np.asarray(tasks)
-    if labels.shape != (len(bags),) or labels.dtype.kind not in "iuUb":
+    if tasks is None:
+        tasks = np.zeros(len(bags), dtype=np.int64)
+    labels = check_per_bag(tasks, len(bags), bags.n_instances, "tasks")
+    if labels.dtype.kind not in "iuUb":
         raise ValueError(
-            f"tasks must be one name or whole number per bag: {len(bags)}; got shape "
-            f"{labels.shape} of {labels.dtype}; use strings or integers"
+            f"tasks must be names or whole numbers, all of one type; got {labels.dtype}; use "
+            "strings or integers"
         )
     names, of_task = np.unique(labels, return_inverse=True)
     positives = np.bincount(of_task, weights=T)

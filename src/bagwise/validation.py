@@ -74,8 +74,8 @@ def known_labels(bags: Bags, T: NDArray[np.bool_]) -> NDArray[np.float64] | None
     if np.any(wrong):
         row = int(np.argmax(wrong))
         raise ValueError(
-            f"a negative bag has no positive instance, but row {row} of bag "
-            f"{show(bags.ids[bags.bag_index[row]])} has instance label 1; correct the bag's "
+            f"a negative bag has no positive instance, but input row {bags.row_index[row]}, of bag "
+            f"{show(bags.ids[bags.bag_index[row]])}, has instance label 1; correct the bag's "
             "label or set the instance label to NaN (unknown)"
         )
     hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)

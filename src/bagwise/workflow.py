@@ -12,34 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise import metrics
-from bagwise.bag_checks import show
+from bagwise.bag_checks import check_test_size, show
 from bagwise.bags import Bags
 from bagwise.estimators import MODELS
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.frames import require_io
+from bagwise.io.places import Places
 from bagwise.io.slide_features import slides_to_bags
 from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
+from bagwise.model_names import ALIASES, class_name
+from bagwise.seen_bags import id_hashes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[Any]
 
-ALIASES = {
-    "probit": "ProbitVGPMIL",
-    "vgpmil": "VGPMIL",
-    "pg": "PGVGPMIL",
-    "gamma": "GammaVGPMIL",
-    "large-margin": "LargeMarginVGPMIL",
-    "ising": "IsingVGPMIL",
-    "mirvm": "MIRVM",
-    "rvm": "RVM",
-    "mi-logistic": "MILogisticRegression",
-}
-# Tables have no column that says which task a bag is of.
-_PYTHON_ONLY = ("MultiTaskMIRVM",)
 # Pairs of text labels that say by themselves which is positive, in lower case.
 _OBVIOUS = {
     ("no", "yes"),
@@ -128,8 +118,8 @@ def _slides_table(folder: str, slides: str | None, columns: Columns) -> Table:
         instance_id="instance_id",
         coords=() if bags.coords is None else ("x", "y"),
     )
-    name = os.path.basename(os.path.normpath(folder))
-    return Table(bags, pd.DataFrame(rows), found, (), name, pixels)
+    places = Places(os.path.basename(os.path.normpath(folder)), lines=False)
+    return Table(bags, pd.DataFrame(rows), found, (), places, pixels)
 
 
 def _remembered(model: Any) -> Columns:
@@ -150,7 +140,12 @@ def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | Non
     (['healthy', 'cancer'], None)
     """
     found = np.unique(y).tolist()
-    if len(found) != 2:
+    if len(found) == 1:
+        raise TableError(
+            f"bags of both classes are needed, but all {len(y)} bags have the label "
+            f"{show(found[0])}; add bags of the other class, or name another column with --label"
+        )
+    if len(found) > 2:
         raise TableError(
             f"bag labels must be of two classes; got {len(found)}: {found[:5]}; for more classes "
             "use bagwise.OneVsRestMIL in Python"
@@ -201,14 +196,15 @@ class Fitted:
 
 
 def model_class(name: str) -> Any:
-    """A model by its short name (probit) or its class name (ProbitVGPMIL)."""
-    kind = ALIASES.get(name.lower(), name)
-    if kind in _PYTHON_ONLY:
-        raise ValueError(f"{kind} needs the task of each bag; use it in Python")
+    """A model by its short name (probit) or its class name (ProbitVGPMIL), in any case."""
+    kind = class_name(name)
+    if kind == "MultiTaskMIRVM":
+        raise ValueError(
+            "MultiTaskMIRVM needs the task of every bag, which a table fitted here does not give; "
+            "use it from Python: MultiTaskMIRVM().fit(bags, tasks=...)"
+        )
     if kind not in MODELS:
-        listed = {*ALIASES.values(), *_PYTHON_ONLY}
-        known = ", ".join([*ALIASES, *(m for m in MODELS if m not in listed)])
-        raise ValueError(f"there is no model {name!r}; choose one of {known}")
+        raise ValueError(f"there is no model {name!r}; choose one of {', '.join(ALIASES)}")
     return MODELS[kind]
 
 
@@ -231,11 +227,44 @@ def fit_table(
     classes, note = choose_classes(table.bags.y, positive)
     bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))
     estimator = _build(model, seed, settings or {})
+    if valid is not None:
+        n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
+        check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
-    estimator.fit(train)
+    _fit(estimator, train, table.places)
     estimator.metadata_ = _metadata(table, train, test, classes, seed, command)
     scores = None if test is None else scored(estimator, test)
-    return Fitted(estimator, scores, () if note is None else (note,))
+    notes = (*(() if note is None else (note,)), *suspects(bags))
+    return Fitted(estimator, scores, notes)
+
+
+def _fit(estimator: Any, bags: Bags, places: Places) -> None:
+    """Fit, and name rows that are at fault by their place in the file."""
+    try:
+        estimator.fit(bags)
+    except ValueError as error:
+        message = places.told(str(error))
+        if message == str(error):
+            raise
+        raise TableError(f"{places.name}: {message}") from error
+
+
+def suspects(bags: Bags) -> list[str]:
+    """Warnings about features that look like instance labels, which would give the truth away.
+
+    A feature does if it is 0 or 1, never 1 in a negative bag, and 1 somewhere in at least half of
+    the positive ones. Labels of bags are 0 and 1.
+    """
+    assert bags.y is not None
+    binary = np.flatnonzero(np.all((bags.X == 0) | (bags.X == 1), axis=0))
+    any_one = np.maximum.reduceat(bags.X[:, binary], bags.offsets[:-1], axis=0)  # (B, F)
+    alike = (any_one[bags.y == 0].max(axis=0) == 0) & (any_one[bags.y == 1].mean(axis=0) >= 0.5)
+    names = bags.feature_names or [f"x{j}" for j in range(bags.n_features)]
+    return [
+        f"warning: the feature {names[j]!r} looks like instance labels: it is 0 or 1, and 0 in all "
+        f"negative bags; if it is, fit again with --instance-label {names[j]}"
+        for j in binary[alike]
+    ]
 
 
 def _build(model: str, seed: int, settings: dict[str, Any]) -> Any:
@@ -262,6 +291,7 @@ def _metadata(
             "features": train.n_features,
         },
         "held_out": [] if test is None else test.ids.tolist(),
+        "trained_bags": id_hashes(train),
         "seed": seed,
         "command": command,
         "bagwise": metadata.version("bagwise"),
@@ -342,24 +372,13 @@ def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
 def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
     """Scores of a model on a labelled table, with 95 % bootstrap intervals over bags."""
     if table.bags.y is None:
+        known = _remembered(model).label
+        fitted_on = "" if known is None else f" and none called {known!r}, as the model's table had"
         raise TableError(
-            f"{table.name} has no column that looks like bag labels; name it with --label COLUMN"
+            f"{table.name} has no column that looks like bag labels{fitted_on}; scores need "
+            "labels: name their column with --label COLUMN"
         )
     return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)))
-
-
-def seen_in_fit(model: Any, bags: Bags, data_name: str) -> str | None:
-    """A note where bags come from the table that the model was fitted on, and were not held out."""
-    known = getattr(model, "metadata_", {})
-    held_out = set(map(str, known.get("held_out", ())))
-    same = known.get("data", {}).get("name") == data_name
-    seen = sum(str(i) not in held_out for i in bags.ids.tolist())
-    if not same or not seen:
-        return None
-    return (
-        f"The model was fitted on {data_name} too, and has seen {seen} of these {len(bags)} bags: "
-        "their scores are better than those of new bags. Give another table, or fit with --valid."
-    )
 
 
 def scored(model: Any, bags: Bags) -> dict[str, Any]:
@@ -381,63 +400,3 @@ def intervals(positive: Array, p: Array) -> dict[str, tuple[float, float]]:
     if positive.all() or not positive.any():
         return {}
     return metrics.bootstrap_scores(positive, p)
-
-
-# --- Describing ----------------------------------------------------------------------------------
-
-
-def objective(model: Any) -> dict[str, Any]:
-    """What the fit maximised, and whether it settled; None where a model has no such thing."""
-    return {
-        "elbo": float(model.elbo_) if hasattr(model, "elbo_") else None,
-        "log_evidence": float(model.log_evidence_) if hasattr(model, "log_evidence_") else None,
-        "n_iter": int(model.n_iter_),
-        "converged": bool(model.converged_),
-    }
-
-
-def selected_features(model: Any) -> list[dict[str, Any]] | None:
-    """Features that a linear model uses, largest weight first; None for other models.
-
-    Weights are those of the scaled features, so that they can be compared.
-    """
-    if not hasattr(model, "selected_features_") or model.posterior_.kernel is not None:
-        return None
-    names = getattr(model, "feature_names_in_", None)
-    weight, std, supported = model.scaled_coef_, model.scaled_coef_std_, model.get_support()
-    used = [
-        {
-            "feature": int(j) if names is None else str(names[j]),
-            "weight": float(weight[j]),
-            "std": float(std[j]),
-            "supported": bool(supported[j]),
-        }
-        for j in model.selected_features_
-    ]
-    return sorted(used, key=lambda f: -abs(f["weight"]))
-
-
-def describe_model(model: Any) -> dict[str, Any]:
-    """What a model is, as plain values: for `bagwise inspect` and the model card."""
-    names = getattr(model, "feature_names_in_", None)
-    classes = class_names(model)
-    defaults = type(model)().get_params(deep=False)
-    given = {
-        k: repr(v) for k, v in model.get_params(deep=False).items() if repr(v) != repr(defaults[k])
-    }
-    return {
-        "model": type(model).__name__,
-        "classes": classes,
-        "positive": classes[1],
-        "n_features": int(model.n_features_in_),
-        "features": None if names is None else [str(n) for n in names],
-        "arguments": given,
-        "bag_score": getattr(model, "bag_score", None),
-        "inference": getattr(model, "inference", None),
-        "kernel": repr(model.kernel_) if hasattr(model, "kernel_") else None,
-        "mean": float(model.mean_) if hasattr(model, "mean_") else None,
-        "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
-        **objective(model),
-        "selected": selected_features(model),
-        "fitted": getattr(model, "metadata_", {}),
-    }

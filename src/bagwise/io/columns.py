@@ -28,6 +28,8 @@ COORDS = (
     ("coord_0",),
 )
 ROLES = tuple(KNOWN)
+MANY_BAD_CELLS = 0.1  # from this share on a column is text, not numbers with slips
+_EMPTY = ("", "na", "n/a", "nan", "null", "none")
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,31 @@ def _by_pattern(others: list[str], patterns: Sequence[str], source: str) -> list
 def _is_numeric(column: pd.Series) -> bool:
     # Booleans are features too; a column without any value has no type and is none.
     return column.dtype.kind in "iufb" and not (column.dtype.kind == "f" and column.isna().all())
+
+
+def almost_numeric(column: pd.Series) -> tuple[int, Any] | None:
+    """Row and value of the first cell that is no number, where fewer than a tenth are none.
+
+    Cells without a value do not count. Such a column is a feature with a slip in it.
+    """
+    if column.dtype.kind in "iufb" or is_list_valued(column):
+        return None
+    bad, filled = [], 0
+    for row, value in enumerate(column):
+        if isinstance(value, str) and value.strip().lower() in _EMPTY:
+            continue
+        filled += 1
+        if not _is_number(value):
+            bad.append((row, value))
+    return bad[0] if 0 < len(bad) < MANY_BAD_CELLS * filled else None
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def is_list_valued(column: pd.Series) -> bool:

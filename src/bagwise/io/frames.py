@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.io.columns import Columns, guess
+from bagwise.io.places import Places
 from bagwise.io.streams import CheckedText, TableError, open_source
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def read_frame(
     delimiter: str | None,
     skip: Sequence[str],
     remembered: Columns | None = None,
-) -> tuple[pd.DataFrame, Columns, list[str]]:
-    """The whole table, what its columns are, and notes on what was guessed."""
+) -> tuple[pd.DataFrame, Columns, list[str], Places]:
+    """The whole table, what its columns are, notes on what was guessed, and how to name rows."""
     ending = _ending(path)
     if path != "-" and os.path.isdir(path):
         raise TableError(f"{path} is a folder; for HDF5 features pass its slides CSV: --slides")
@@ -53,14 +54,15 @@ def read_frame(
         found, notes = guess(
             [*frame.columns], asked, taken=taken, skip=skip, source=name, remembered=remembered
         )
-        return frame, found, notes
+        return frame, found, notes, Places(name, lines=False)
     if path != "-" and delimiter is None and ending not in DELIMITERS:
         raise TableError(
             f"{name} ends in {ending or 'nothing'!r}, which is none of .csv, .tsv, .parquet, "
             ".feather (or .csv.gz, .tsv.gz); rename it, or pass --delimiter"
         )
     with open_source(path) as source:
-        stream: Any = io.BufferedReader(CheckedText(source, name), 2**20)
+        checked = CheckedText(source, name)
+        stream: Any = io.BufferedReader(checked, 2**20)
         header, sep = _header(stream, name, delimiter or DELIMITERS.get(ending))
         found, notes = guess(
             header, asked, taken=taken, skip=skip, source=name, remembered=remembered
@@ -68,7 +70,8 @@ def read_frame(
         frame = _read_text(stream, header, sep, found.as_text(), name)
     for column in found.as_text():
         frame[column] = plain_values(frame[column].to_numpy(), floats=column == found.label)
-    return frame, found, notes
+    # Not where cells have line ends inside, or lines are empty.
+    return frame, found, notes, Places(name, lines=checked.n_lines == len(frame) + 1)
 
 
 def _ending(path: str) -> str:
@@ -166,8 +169,8 @@ def _read_text(
 
 def _ragged(row: Any, header: list[str], name: str) -> str:
     return (
-        f"{name}, row {row.number} (line {row.number + 1}): {row.actual_columns} fields, but the "
-        f"header has {len(header)}; every row needs as many (quote text that has the delimiter)"
+        f"{name}, line {row.number + 1}: {row.actual_columns} fields, but the header has"
+        f" {len(header)}; every row needs as many (quote text that has the delimiter)"
     )
 
 

@@ -57,6 +57,11 @@ class CheckedText(io.RawIOBase):
         self._run = 0  # bytes since the last line end
         self._started = False
 
+    @property
+    def n_lines(self) -> int:
+        """Lines read so far, the last one also without its end."""
+        return self._line - (self._run == 0)
+
     def readable(self) -> bool:
         return True
 

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 from bagwise import bag_inputs as inputs
 from bagwise.bag_checks import show
 from bagwise.bags import Bags
-from bagwise.io.columns import Columns, is_list_valued, pick_features, show_names
+from bagwise.io.columns import (
+    Columns,
+    almost_numeric,
+    is_list_valued,
+    pick_features,
+    show_names,
+)
 from bagwise.io.frames import one_line, read_frame, require_io
+from bagwise.io.places import Places
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:
@@ -31,8 +38,13 @@ class Table:
     rows: pd.DataFrame  # all columns that are not features, in the order of the file
     columns: Columns
     notes: tuple[str, ...]
-    name: str
+    places: Places
     pixels: NDArray[Any] | None = None  # of the rows, where coords of the bags count grid cells
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.places.name
 
 
 def read_table(
@@ -69,21 +81,22 @@ def read_table(
     asked = columns or Columns()
     # A column named as a feature is not taken for anything else; a pattern may well match ids.
     taken = (*_taken(feature_names), *asked.features)
-    frame, found, notes = read_frame(
+    frame, found, notes, places = read_frame(
         os.fspath(path), name, asked, taken, delimiter, skip, remembered
     )
     if len(frame) == 0:
         raise TableError(f"{name} has a header but no rows; one row per instance is needed")
     if feature_names is None:
         chosen, more = pick_features(frame, found, name)
+        _check_left_out(frame, found, chosen, places)
     else:
-        chosen, more = _by_name(frame, feature_names, name), []
-    X, names = _feature_matrix(frame, chosen, name)
+        chosen, more = _by_name(frame, found, feature_names, name), []
+    X, names = _feature_matrix(frame, chosen, places)
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
-    bags = _make_bags(frame, found, X, names, name)
+    bags = _make_bags(frame, found, X, names, places)
     rest = frame.drop(columns=chosen)
-    return Table(bags, rest, replace(found, features=tuple(chosen)), (*notes, *more), name)
+    return Table(bags, rest, replace(found, features=tuple(chosen)), (*notes, *more), places)
 
 
 def _taken(feature_names: Sequence[str] | None) -> tuple[str, ...]:
@@ -105,7 +118,27 @@ def list_column(names: Sequence[str]) -> str | None:
     return stem if stem and fits else None
 
 
-def _by_name(frame: pd.DataFrame, wanted: Sequence[str], name: str) -> list[str]:
+def _check_left_out(
+    frame: pd.DataFrame, columns: Columns, chosen: list[str], places: Places
+) -> None:
+    """Refuse to leave out a column of numbers for a few cells that are none."""
+    if columns.features:
+        return
+    for column in (c for c in frame.columns if c not in (*columns.named(), *chosen)):
+        slip = almost_numeric(frame[column])
+        if slip is not None:
+            raise TableError(
+                f"{places.name}, {places.of(slip[0])}: column {column!r} is numeric but for a few "
+                f"cells such as {slip[1]!r:.40}; correct them, or choose columns with --features"
+            )
+
+
+def _by_name(frame: pd.DataFrame, columns: Columns, wanted: Sequence[str], name: str) -> list[str]:
+    if twice := [c for c in columns.named() if c in wanted]:
+        raise TableError(
+            f"column {twice[0]!r} of {name} is a feature of the model, so it has no other meaning; "
+            "name another column, or fit again with --features"
+        )
     missing = [f for f in wanted if f not in frame.columns]
     stem = list_column(wanted)
     if missing and stem in frame.columns:
@@ -127,45 +160,44 @@ def _same_length(names: list[str], wanted: Sequence[str], name: str) -> list[str
 
 
 def _feature_matrix(
-    frame: pd.DataFrame, chosen: list[str], name: str
+    frame: pd.DataFrame, chosen: list[str], places: Places
 ) -> tuple[NDArray[Any], list[str]]:
     """(N, D) features and their D names, from wide columns or from one of lists."""
     if len(chosen) == 1 and is_list_valued(frame[chosen[0]]):
-        X = _stack_lists(frame[chosen[0]], name)
+        X = _stack_lists(frame[chosen[0]], places)
         return X, [f"{chosen[0]}[{j}]" for j in range(X.shape[1])]
     for column in chosen:
         if frame[column].dtype.kind not in "iufb":
-            raise TableError(_not_numeric(frame[column], name))
+            raise TableError(_not_numeric(frame[column], places))
     X = frame[chosen].to_numpy()
     return (X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)), chosen
 
 
-def _not_numeric(column: pd.Series, name: str) -> str:
+def _not_numeric(column: pd.Series, places: Places) -> str:
     for row, value in enumerate(column):
         try:
             float(value)
         except (TypeError, ValueError):
             return (
-                f"{name}, row {row + 1}: the feature {column.name!r} must be a number; got "
-                f"{value!r:.40}; correct it, or choose other columns with --features"
+                f"{places.name}, {places.of(row)}: the feature {column.name!r} must be a number; "
+                f"got {value!r:.40}; correct it, or choose other columns with --features"
             )
-    return f"{name}: the feature {column.name!r} must be numbers; got {column.dtype}"
+    return f"{places.name}: the feature {column.name!r} must be numbers; got {column.dtype}"
 
 
-def _stack_lists(column: pd.Series, name: str) -> NDArray[Any]:
+def _stack_lists(column: pd.Series, places: Places) -> NDArray[Any]:
     rows: list[NDArray[Any]] = []
     for i, cell in enumerate(column):
+        where = f"{places.name}, {places.of(i)}"
         try:
             row = np.asarray(json.loads(cell) if isinstance(cell, str) else cell)
         except ValueError as error:
-            raise TableError(f"{name}, row {i + 1}: {column.name!r} is not a list ({error})") from (
-                error
-            )
+            raise TableError(f"{where}: {column.name!r} is not a list ({error})") from error
         if row.ndim != 1 or row.dtype.kind not in "iufb":
-            raise TableError(f"{name}, row {i + 1}: {column.name!r} must be a list of numbers")
+            raise TableError(f"{where}: {column.name!r} must be a list of numbers")
         if rows and len(row) != len(rows[0]):
             raise TableError(
-                f"{name}, row {i + 1}: {column.name!r} has {len(row)} numbers, the first row has "
+                f"{where}: {column.name!r} has {len(row)} numbers, the first row has "
                 f"{len(rows[0])}; all lists must be of one length"
             )
         rows.append(row if row.dtype in (np.float32, np.float64) else row.astype(np.float64))
@@ -173,12 +205,12 @@ def _stack_lists(column: pd.Series, name: str) -> NDArray[Any]:
 
 
 def _make_bags(
-    frame: pd.DataFrame, columns: Columns, X: NDArray[Any], names: list[str], name: str
+    frame: pd.DataFrame, columns: Columns, X: NDArray[Any], names: list[str], places: Places
 ) -> Bags:
     try:
-        _check_text(frame, columns)
+        _check_text(frame, columns, places)
         ids = inputs.frame_column(frame, columns.bag)
-        _check_instance_ids(frame, columns)
+        _check_instance_ids(frame, columns, places)
         coords = [*columns.coords]
         per_row = {
             "instance_labels": columns.instance_label and frame[columns.instance_label].to_numpy(),
@@ -196,7 +228,7 @@ def _make_bags(
     except TableError:
         raise
     except (TypeError, ValueError) as error:
-        raise TableError(f"{name}: {one_line(error)}") from error
+        raise TableError(f"{places.name}: {places.told(one_line(error))}") from error
 
 
 def _per_bag(frame: pd.DataFrame, column: str | None, ids: NDArray[Any]) -> NDArray[Any] | None:
@@ -210,19 +242,19 @@ def _coordinates(frame: pd.DataFrame, coords: list[str]) -> NDArray[np.float64]:
     return frame[coords].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _check_text(frame: pd.DataFrame, columns: Columns) -> None:
+def _check_text(frame: pd.DataFrame, columns: Columns, places: Places) -> None:
     """Refuse empty cells among ids and labels: text that is empty is a missing value."""
     for column in columns.as_text():
         values = frame[column]
         empty = values.isna().to_numpy() | (values == "").to_numpy()
         if empty.any():
             raise ValueError(
-                f"row {int(np.argmax(empty)) + 1} has no value in column {column!r}; every "
+                f"{places.of(int(np.argmax(empty)))} has no value in column {column!r}; every "
                 "instance needs one: fill it in, or drop these rows"
             )
 
 
-def _check_instance_ids(frame: pd.DataFrame, columns: Columns) -> None:
+def _check_instance_ids(frame: pd.DataFrame, columns: Columns, places: Places) -> None:
     if columns.instance_id is None:
         return
     again = frame.duplicated([columns.bag, columns.instance_id]).to_numpy()
@@ -230,6 +262,6 @@ def _check_instance_ids(frame: pd.DataFrame, columns: Columns) -> None:
         row = int(np.argmax(again))
         bag, instance = (frame[c].iloc[row] for c in (columns.bag, columns.instance_id))
         raise ValueError(
-            f"row {row + 1} repeats the instance id {show(instance)} of bag "
+            f"{places.of(row)} repeats the instance id {show(instance)} of bag "
             f"{show(bag)}; ids must be distinct inside a bag: correct or drop one of the rows"
         )

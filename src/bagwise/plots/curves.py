@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from bagwise import metrics
 from bagwise.metrics import Band
+from bagwise.one_model import check_one_model
 from bagwise.plots.style import INK, PROBABILITY, QUIET, axes_for, tidy, unit_square, vector
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _BandDisplay:
         **more: Any,
     ) -> Self:  # fmt: skip
         """Draw the curve of a fitted model's bag probabilities, against `y` or else `bags.y`."""
+        check_one_model(model, instances=False)
         truth = bags.y if y is None else y
         more.setdefault("name", type(model).__name__)
         positive = np.asarray(truth) == model.classes_[1]
@@ -240,6 +242,7 @@ class ReliabilityDisplay:
         **more: Any,
     ) -> Self:  # fmt: skip
         """Draw the calibration of a fitted model's bag probabilities."""
+        check_one_model(model, instances=False)
         positive = np.asarray(bags.y if y is None else y) == model.classes_[1]
         return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], ax=ax, **more)
 

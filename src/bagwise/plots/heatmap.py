@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bagwise.one_model import check_one_model
 from bagwise.plots.style import INK, TRACK, Floats, column, one_bag, require_matplotlib, vector
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class HeatmapDisplay:
         cls, model: Any, bag: Any, *, ax: Any = None, axes: tuple[int, int] = (0, 1), **more: Any
     ) -> Self:
         """Draw the predictions of a fitted model for one bag, over two columns of its coords."""
+        check_one_model(model)
         bag = one_bag(bag)
         if bag.coords is None or bag.coords.shape[1] <= max(axes):
             raise ValueError("a heat map needs two coordinates per instance; give bags coords")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.one_model import check_one_model
 from bagwise.plots.style import (
     INK,
     POSITIVE,
@@ -30,7 +31,7 @@ class InstanceProbabilityDisplay:
 
     Most probable first, or along an axis such as the slices of a scan (`position`). Bars of
     instances that are truly positive are orange. Bags of more than 80 instances are drawn as a
-    line with a band.
+    line with a band. Error bars and band are one standard deviation, cut off at 0 and 1.
 
     >>> display = InstanceProbabilityDisplay([0.1, 0.9, 0.3], [0.05, 0.1, 0.1], truth=[0, 1, 0])
     >>> display.plot().ax_.get_xlabel()
@@ -64,6 +65,7 @@ class InstanceProbabilityDisplay:
 
         `along` is the column of `bag.coords` to draw along, e.g. 0 for the slices of a scan.
         """
+        check_one_model(model)
         bag = one_bag(bag)
         p, std = model.predict_instance_proba(bag, return_std=True)
         more.setdefault("truth", bag.instance_labels)

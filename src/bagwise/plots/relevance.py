@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.one_model import check_one_model
 from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, axes_for, tidy, vector
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class RelevanceDisplay:
         """
         if hasattr(model, "for_task"):
             model = model.for_task(task)
+        check_one_model(model)
         if not hasattr(model, "coef_"):
             raise TypeError(
                 f"{type(model).__name__} has no weights of features; use MIRVM, RVM or "

@@ -1,4 +1,4 @@
-"""What happened in fits: bound over sweeps, scores over time, effect of the coupling."""
+"""What happened in fits: bound over iterations, scores over time, effect of the coupling."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
 from bagwise.metrics import within_bag_variability
+from bagwise.one_model import check_one_model
 from bagwise.plots.style import INK, PROBABILITY, QUIET, SERIES, axes_for, tidy, vector
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ElboDisplay:
-    """The evidence lower bound over the sweeps of a fit.
+    """The evidence lower bound over a fit, or the log evidence of a linear model.
 
     >>> ElboDisplay([-90.0, -40.0, -35.0]).plot().ax_.get_ylabel()
     'ELBO'
@@ -26,18 +28,31 @@ class ElboDisplay:
     figure_: Figure
     ax_: Axes
 
-    def __init__(self, history: ArrayLike, *, converged: bool | None = None) -> None:
+    def __init__(
+        self, history: ArrayLike, *, converged: bool | None = None, name: str = "ELBO"
+    ) -> None:
         self.history = vector(history, None, "history")
         self.converged = converged
+        self.name = name
 
     @classmethod
     def from_estimator(cls, model: Any, *, ax: Axes | None = None) -> Self:
         """Draw the history of a fitted model."""
-        return cls(model.elbo_history_, converged=bool(model.converged_)).plot(ax)
+        check_one_model(model)
+        check_is_fitted(model)
+        if hasattr(model, "elbo_history_"):
+            return cls(model.elbo_history_, converged=bool(model.converged_)).plot(ax)
+        if not hasattr(model, "log_evidence_history_"):
+            raise TypeError(
+                f"{type(model).__name__} keeps no history of its fit; pass a model of bagwise, or "
+                "the values to from_predictions"
+            )
+        history, converged = model.log_evidence_history_, bool(model.converged_)
+        return cls(history, converged=converged, name="log evidence").plot(ax)
 
     @classmethod
     def from_predictions(cls, history: ArrayLike, *, ax: Axes | None = None) -> Self:
-        """Draw a given history, one value per sweep."""
+        """Draw a given history, one value per iteration."""
         return cls(history).plot(ax)
 
     def plot(self, ax: Axes | None = None, *, colour: str = PROBABILITY) -> Self:
@@ -47,7 +62,7 @@ class ElboDisplay:
         ax.plot(sweeps, self.history, color=colour, lw=1.8)
         ax.plot(sweeps[-1], self.history[-1], "o", color=colour, ms=5)
         state = {True: ", converged", False: ", not converged", None: ""}[self.converged]
-        ax.set(xlabel="sweep", ylabel="ELBO")
+        ax.set(xlabel="iteration", ylabel=self.name)
         ax.set_title(f"{self.history[-1]:.2f}{state}", loc="right", fontsize=9, color=INK)
         # The first sweeps often start far below, and would flatten all that follows.
         low = float(np.quantile(self.history, 0.05))

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
+from bagwise.model_card import describe_model, iterations, selected, weight_lines
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
+from bagwise.seen_bags import seen_in_fit
 from bagwise.workflow import (
     Predictions,
     class_names,
-    describe_model,
     in_model_labels,
     intervals,
     predict_all,
-    seen_in_fit,
 )
 
 Array = NDArray[Any]
@@ -216,12 +216,13 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Bag probability", about["bag_score"]),
         ("Inference", about["inference"]),
         ("Kernel", about["kernel"]),
-        ("Prior mean", about["mean"] is not None and f"{about['mean']:.4g}"),
+        ("Prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
         ("Inducing points", about["n_inducing"]),
         ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
         ("Log evidence", about["log_evidence"] is not None and f"{about['log_evidence']:.4f}"),
-        ("Selected features", about["selected"] and _selected(about["selected"])),
-        ("Iterations", about["n_iter"] and f"{about['n_iter']}{_convergence(about)}"),
+        ("Fit", about["n_iter"] and iterations(about["n_iter"]) + _state(about)),
+        ("Selected features", selected(about)),
+        ("Scaled weights ± std", "; ".join(weight_lines(about))),
         ("Arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
         ("Versions", _versions()),
         ("Command of the fit", fitted.get("command")),
@@ -230,12 +231,7 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
     return [[name, str(value)] for name, value in lines if value not in (None, "", False, {}, [])]
 
 
-def _selected(features: list[dict[str, Any]]) -> str:
-    shown = ", ".join(f"{f['feature']} ({f['weight']:+.2f})" for f in features[:8])
-    return f"{len(features)}: {shown}{', ...' if len(features) > 8 else ''}"
-
-
-def _convergence(about: dict[str, Any]) -> str:
+def _state(about: dict[str, Any]) -> str:
     return ", converged" if about["converged"] else ", NOT converged: raise max_iter"
 
 

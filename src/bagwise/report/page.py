@@ -9,6 +9,7 @@ from typing import Any
 
 from bagwise.bags import Bags, as_bags
 from bagwise.io.atomic import atomic_file
+from bagwise.one_model import check_one_model
 from bagwise.report.content import page_content
 
 # JSON inside a script element must not end it, nor open a comment.
@@ -51,6 +52,7 @@ def build_report(
     from jinja2 import Environment
     from markupsafe import Markup
 
+    check_one_model(model)
     checked: Bags = as_bags(bags)
     content = page_content(
         model,

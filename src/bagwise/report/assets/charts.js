@@ -54,7 +54,7 @@ function scaleLegend(name, top, ends) {
   bar.style.background = "linear-gradient(90deg," + scaleStops(name).join(",") + ")";
   const ticks = element("div", { class: "ticks" });
   for (const text of ["0" + ends[0], short(top / 4), short(top) + ends[1]]) ticks.append(element("span", {}, text));
-  box.append(bar, ticks);
+  box.append(bar, ticks, element("span", { class: "root" }, "Colours follow the square root of the value."));
   return box;
 }
 

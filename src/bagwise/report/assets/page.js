@@ -115,8 +115,8 @@ function barsOf(b) {
   box.append(drawInstances(b, state.sorted));
   const known = inst.truth && inst.truth.some((t) => t === 1);
   const key = element("p", { class: "note" }, known
-    ? (inst.p.length > LONGEST_BARS ? "Orange ticks below the axis mark instances that are truly positive." : "Orange bars are truly positive; lines span ± one standard deviation.")
-    : "Lines and bands span ± one standard deviation.");
+    ? (inst.p.length > LONGEST_BARS ? "Orange ticks below the axis mark instances that are truly positive." : "Orange bars are truly positive; lines span ± one standard deviation, cut off at 0 and 1.")
+    : "Lines and bands span ± one standard deviation, cut off at 0 and 1.");
   return [title, box, key];
 }
 
