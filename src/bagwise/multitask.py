@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bag_checks import as_1d, check_per_bag, show
@@ -193,7 +194,7 @@ class MultiTaskMIRVM(MIRVM):
 def _joined(X: Any, tasks: ArrayLike | None) -> tuple[Any, ArrayLike | None]:
     """One set of bags with a task for each, where a list of Bags stands for one task each."""
     names: Array | None = None
-    if isinstance(X, dict):
+    if isinstance(X, dict) and not sparse.issparse(X):  # scipy's dictionary of keys is a dict
         if not X or not all(isinstance(b, Bags) for b in X.values()):
             raise TypeError("a dict of tasks must be {task name: Bags}, one entry per task")
         names, X = as_1d(list(X), "task names"), list(X.values())
