@@ -18,7 +18,8 @@ from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
 from bagwise.infer.collapsed import NewtonAscent
 from bagwise.infer.coupling import START, learn_coupling
-from bagwise.infer.fit import Problem, Result
+from bagwise.infer.fit import Problem, Result, watched
+from bagwise.infer.monitor import State
 from bagwise.io.modelfile import ModelFileError, read_state, register
 from bagwise.ising import DiagonalIsingSites, IsingSites
 from bagwise.labels import BagLikelihood
@@ -111,6 +112,10 @@ class VGPMIL(_LogisticMIL):
     dtype : None (that of the data), "float32" or "float64": how large data are kept; up to
         2^24 features are always float64.
     chunk_size : rows per chunk, cut between bags; does not change the result.
+    memory_budget : bytes of features to keep in memory; more than that go to a scratch file
+        (in the folder that TMPDIR names), or are computed anew in each pass where that is
+        faster. None: half of the free memory, or 256 MiB if X is itself not in memory. Does
+        not change the result.
     random_state : seeds k-means and the Sobol points of joint bag probabilities.
     verbose : 1 prints the objective after each sweep.
 
@@ -396,23 +401,30 @@ class IsingVGPMIL(GaussianProcessMIL):
     def _coupled_sites(self, lam: float) -> IsingSites:
         return IsingSites(lam, integrate_residual=self.approximation == "fitc")
 
-    def _run(self, problem: Problem, Xs: Array) -> Result:
+    def _run(self, problem: Problem) -> Result:
         self.coupling_ = START if self.coupling == "learn" else float(self.coupling)
-        result = super()._run(problem, Xs)
+        result = super()._run(problem)
         if self.coupling != "learn":
             return result
         features = whitener(result.kernel, problem.Z, self.jitter)
-        self.coupling_ = learn_coupling(
-            problem.data,
-            features,
-            result.q,
-            self._coupled_sites,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
+        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
+
+        def work(state: State | None) -> State:
+            lam = learn_coupling(
+                problem.data,
+                features,
+                result.q,
+                self._coupled_sites,
+                monitor=problem.monitor,
+                state=state,
+                **limits,
+            )
+            return {"coupling": lam}
+
+        self.coupling_ = problem.monitor.run("coupling", work)["coupling"]
         sites, sweeper = self._coupled_sites(self.coupling_), Sweeper(problem.data, features)
         ascent = NewtonAscent(sites, sweeper, learn_mean=False)
-        q, trace = ascent.run(result.q, max_iter=self.max_iter, tol=self.tol)
+        q, trace = watched(problem.monitor, "coupled vi", ascent, result.q, **limits)
         return Result(q, result.kernel, trace)
 
     def _predictor(self, bags: Bags) -> Any:

@@ -9,6 +9,7 @@ a fit gathers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ Array = NDArray[Any]
 class Chunk:
     """Consecutive whole bags with their whitened features."""
 
-    X: Array  # (n, D), in the units the kernel sees
+    X: Any  # (n, D), in the units the kernel sees; read when converted to an array
     A: Array  # (n, M)
     kt: Array  # (n,)
     targets: Targets
@@ -131,6 +132,13 @@ class Sites(ABC):
         """Statistics from which the first q is solved."""
         return self.local_step(chunk, q)
 
+    def snapshot(self) -> Callable[[], dict[str, Array]]:
+        """Makes the values per instance as they are now, for models that carry any."""
+        return dict
+
+    def restore(self, values: dict[str, Array]) -> None:
+        """Go on from values that `snapshot` made."""
+
     @abstractmethod
     def local_step(self, chunk: Chunk, q: Q) -> Stats:
         """Update the local variables at `q` and return this chunk's statistics."""
@@ -198,12 +206,12 @@ class FoldedLikelihood:
         """The same with its derivatives."""
         b = self.scale(chunk.kt)
         z = b * latent(chunk, m, c0)
-        log_prob = float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
-        curvature = self.likelihood.curvature(z, chunk.targets).scaled(b)
+        log_prob, curvature = self.likelihood.log_prob_and_curvature(z, chunk.targets)
+        curvature = curvature.scaled(b)
         W1 = curvature.apply(np.ones(len(b)))
         cross = project(chunk.A, W1)
         return Derivatives(
-            log_prob,
+            float(np.sum(log_prob)),
             np.append(project(chunk.A, curvature.g), curvature.g.sum()),
             np.block([[curvature.weigh(chunk.A), cross[:, None]], [cross, W1.sum()]]),
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import Whitener
 from bagwise.infer.collapsed import NewtonAscent
+from bagwise.infer.monitor import Monitor, State
 from bagwise.ising import IsingSites
 from bagwise.sites import Q
 
@@ -28,17 +30,22 @@ def learn_coupling(
     tol: float,
     steps: int = 12,
     precision: float = 0.05,
+    monitor: Monitor | None = None,
+    state: State | None = None,
 ) -> float:
     """Maximise bound and log prior over log lambda by secant steps, from `q` at START.
 
     By the envelope theorem the gradient at the optimal q for a lambda is that of the optimised
     bound. Steps are at most 1 in log lambda and end when they fall below `precision`.
+    `state` is what the monitor was given after a step of a search that goes on.
     """
     sweeper = Sweeper(data, whitener)
-    log_lam, last = float(np.log(START)), None
-    for _ in range(steps):
+    log_lam, last, first = float(np.log(START)), None, 0
+    if state is not None:
+        log_lam, last, first, q = state["log_lam"], state["last"], state["step"], Q(**state["q"])
+    for k in range(first, steps):
         sites = make_sites(float(np.exp(log_lam)))
-        q, _ = NewtonAscent(sites, sweeper, learn_mean=False).run(q, max_iter=max_iter, tol=tol)
+        q, trace = NewtonAscent(sites, sweeper, learn_mean=False).run(q, max_iter=max_iter, tol=tol)
         slope = sites.lam * _gradient(sites, sweeper, q)
         slope -= (log_lam - float(np.log(START))) / PRIOR_SD**2
         step = float(np.clip(slope, -1, 1)) if last is None else _secant(log_lam, slope, *last)
@@ -47,11 +54,14 @@ def learn_coupling(
         if abs(new - log_lam) < precision:
             break
         log_lam = new
+        if monitor is not None:
+            reached = {"log_lam": new, "last": last, "step": k + 1, "q": vars(q)}
+            monitor.step(k + 1, trace.history[-1], partial(dict, reached))
     return float(np.exp(log_lam))
 
 
 def _gradient(sites: IsingSites, sweeper: Sweeper, q: Q) -> float:
-    return sweeper.total(lambda chunk: sites.coupling_gradient(chunk, q))
+    return sweeper.total(partial(sites.coupling_gradient, q=q))
 
 
 def _secant(x: float, slope: float, last_x: float, last_slope: float) -> float:
