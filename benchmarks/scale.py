@@ -27,7 +27,7 @@ from bagwise.execution import FLOAT64_FEATURES
 SIZES, INDUCING, FEATURES = (10_000, 100_000, 1_000_000), (50, 200, 500), (8, 128)
 BAG_SIZE = 100
 BAG_COUNTS = (100, 1000, 10_000, 50_000)
-CONVERGED_UP_TO = 2e10  # N M^2 of the largest logistic fit that is run to its end
+CONVERGED_UP_TO = 1e9  # N M^2 of the largest logistic fit that is run to its end
 NAIVE_UP_TO = 100_000  # its time grows with B N
 COLUMNS = (
     "N", "M", "D", "B", "product", "pass", "features", "sweep", "sweep_products", "naive_sweep",

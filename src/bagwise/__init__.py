@@ -8,7 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bagwise import datasets, deep, densities, detection, io, kernels, metrics, plots, report
+    from bagwise import (
+        datasets,
+        deep,
+        densities,
+        detection,
+        distributed,
+        io,
+        kernels,
+        metrics,
+        plots,
+        report,
+    )
     from bagwise.bags import Bags
     from bagwise.estimators import (
         PGVGPMIL,
@@ -49,6 +60,7 @@ __all__ = [
     "deep",
     "densities",
     "detection",
+    "distributed",
     "io",
     "kernels",
     "load",
@@ -81,6 +93,7 @@ _MODULES = (
     "deep",
     "densities",
     "detection",
+    "distributed",
     "io",
     "kernels",
     "metrics",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise.bags import Bags
 from bagwise.checkpoints import Session, interruptible
 from bagwise.classifier import BagClassifierMIL, generator, register_kernels
-from bagwise.execution import TrainingData
+from bagwise.distributed import DaskRows, connected, training_data
 from bagwise.inducing import kmeans_points
 from bagwise.infer.fit import Problem, Result, fit_q
 from bagwise.infer.monitor import Callback
@@ -111,12 +112,14 @@ class GaussianProcessMIL(BagClassifierMIL):
         checkpoint_minutes: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callback] = (),
+        client: Any = None,
     ) -> Self:
         """Fit from bag labels.
 
         Parameters
         ----------
-        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
+        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
+            `bagwise.distributed.DaskBags`.
         y : one label per bag; overrides the labels of the bags. Two classes of any type;
             the larger one in sorted order is the positive class.
         checkpoint : a file to which the state of the fit is written every `checkpoint_minutes`,
@@ -124,20 +127,22 @@ class GaussianProcessMIL(BagClassifierMIL):
         resume : a checkpoint to go on from, with the same data and arguments; further states
             are written to it unless `checkpoint` names another file.
         callbacks : functions called after every step as f(stage, step, objective, seconds).
+        client : the Dask client whose workers hold `DaskBags`.
 
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
         self._check_parameters()
-        bags = bags_to_fit(self, X, y)
+        bags = bags_to_fit(self, connected(X, client), y)
         classes, T = binary_targets(bags)
         known = known_labels(bags, T)
-        self._check_checkpoints(checkpoint, resume)
+        sites = self._sites(self._checked_init(bags.n_instances))
+        self._check_way_of_fitting(bags, sites, checkpoint, resume)
         register_kernels()  # checkpoints hold them
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known)
         shift, scale = prepared["shift"], prepared["scale"]
         problem = Problem(
-            data=TrainingData(
+            data=training_data(
                 self._scaled(bags.X, shift, scale),
                 bags.offsets,
                 T,
@@ -148,7 +153,7 @@ class GaussianProcessMIL(BagClassifierMIL):
             ),
             Z=prepared["Z"],
             likelihood=self._likelihood(),
-            sites=self._sites(self._checked_init(bags.n_instances)),
+            sites=sites,
             jitter=self.jitter,
             seed=prepared["seed"],
             monitor=session.monitor(prepared, callbacks),
@@ -168,11 +173,21 @@ class GaussianProcessMIL(BagClassifierMIL):
         Z = self._inducing_points(Xs, bags, T, known, shift, scale, rng)
         return {"shift": shift, "scale": scale, "Z": Z, "seed": int(rng.integers(2**31))}
 
-    def _check_checkpoints(self, checkpoint: Any, resume: Any) -> None:
-        if self.inference == "gibbs" and not (checkpoint is None and resume is None):
+    def _check_way_of_fitting(self, bags: Bags, sites: Sites, checkpoint: Any, resume: Any) -> None:
+        """Raise where a way of fitting has no checkpoints, or is not distributed."""
+        away = isinstance(bags.X, DaskRows)
+        saves = checkpoint is not None or resume is not None
+        if self.inference == "gibbs" and (saves or away):
+            what = "writes no checkpoints" if saves else "is not distributed"
             raise ValueError(
-                "inference='gibbs' runs its chains in other processes and writes no checkpoints; "
-                "leave checkpoint and resume out, or use inference='vi' or 'laplace'"
+                f"inference='gibbs' runs its chains in processes of its own and {what}; use "
+                "inference='vi' or 'laplace', or leave checkpoint, resume and client out"
+            )
+        if saves and away and sites.stateful:
+            raise ValueError(
+                f"{type(self).__name__} with these arguments keeps values per instance, which "
+                "stay with the Dask workers: a distributed fit of it writes no checkpoints; leave "
+                "checkpoint and resume out"
             )
 
     def _fitted_names(self) -> tuple[str, ...]:
@@ -202,6 +217,8 @@ class GaussianProcessMIL(BagClassifierMIL):
 
     def _feature_budget(self, bags: Bags) -> int:
         """Bytes of features that are kept in memory."""
+        if self.memory_budget is None and isinstance(bags.X, DaskRows):
+            return sys.maxsize  # Dask's workers write to disk what exceeds their memory
         if self.memory_budget is None:
             return default_budget(is_elsewhere(bags.X))
         return int(self.memory_budget)

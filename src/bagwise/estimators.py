@@ -13,7 +13,6 @@ from bagwise.base import GaussianProcessMIL
 from bagwise.classifier import BagClassifierMIL, register_kernels
 from bagwise.coupled_posterior import CoupledPredictor
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
-from bagwise.execution import Sweeper
 from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
 from bagwise.infer.collapsed import NewtonAscent
@@ -422,7 +421,7 @@ class IsingVGPMIL(GaussianProcessMIL):
             return {"coupling": lam}
 
         self.coupling_ = problem.monitor.run("coupling", work)["coupling"]
-        sites, sweeper = self._coupled_sites(self.coupling_), Sweeper(problem.data, features)
+        sites, sweeper = self._coupled_sites(self.coupling_), problem.data.sweeper(features)
         ascent = NewtonAscent(sites, sweeper, learn_mean=False)
         q, trace = watched(problem.monitor, "coupled vi", ascent, result.q, **limits)
         return Result(q, result.kernel, trace)

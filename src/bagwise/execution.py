@@ -84,6 +84,10 @@ class TrainingData:
         source = FeatureSource(self, whitener)
         return (source.chunk(i) for i in range(len(source)))
 
+    def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> Sweeper:
+        """Passes over the chunks with their features."""
+        return Sweeper(self, whitener, recompute=recompute)
+
     def targets(self, first: int, last: int) -> Targets:
         """Labels of bags first..last-1."""
         starts = self.offsets[first:last]
@@ -102,11 +106,14 @@ class FeatureSource:
     show along the flat directions of the bound.
     """
 
-    def __init__(self, data: TrainingData, whitener: Whitener) -> None:
+    def __init__(
+        self, data: TrainingData, whitener: Whitener, dtype: np.dtype[Any] | None = None
+    ) -> None:
         self.data = data
         self.whitener = whitener
         size = len(data.X) * len(whitener.Z)
-        self.dtype = data.X.dtype if size > FLOAT64_FEATURES else np.dtype(np.float64)
+        usual = data.X.dtype if size > FLOAT64_FEATURES else np.dtype(np.float64)
+        self.dtype = usual if dtype is None else dtype
         self.feature_bytes = size * self.dtype.itemsize
         self.n_features = data.X.shape[1]
 

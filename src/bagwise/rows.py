@@ -34,6 +34,10 @@ class RowSource(ABC):
         """Always 2."""
         return 2
 
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and variance of each column."""
+        return _block_moments(self)
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -81,7 +85,7 @@ class ScaledRows(RowSource):
         self.X = X
         self.shape = (len(X), X.shape[1])
         self.dtype = np.dtype(X.dtype if dtype is None else dtype)
-        self._shift, self._scale = shift.astype(self.dtype), scale.astype(self.dtype)
+        self.shift, self.scale = shift.astype(self.dtype), scale.astype(self.dtype)
 
     def read(self, start: int, stop: int) -> Array:
         return self._scaled(self.X[start:stop])
@@ -89,8 +93,12 @@ class ScaledRows(RowSource):
     def _gather(self, index: NDArray[np.int64]) -> Array:
         return self._scaled(self.X[index])
 
+    def moments(self) -> tuple[Array, Array]:
+        mean, variance = column_moments(self.X)
+        return (mean - self.shift) / self.scale, variance / np.square(self.scale, dtype=np.float64)
+
     def _scaled(self, X: Array) -> Array:
-        return (X.astype(self.dtype, copy=False) - self._shift) / self._scale
+        return (X.astype(self.dtype, copy=False) - self.shift) / self.scale
 
 
 class RowRange:
@@ -125,6 +133,10 @@ def column_moments(X: Any) -> tuple[Array, Array]:
     >>> column_moments(np.array([[1.0, 5.0], [3.0, 5.0]]))
     (array([2., 5.]), array([1., 0.]))
     """
+    return X.moments() if isinstance(X, RowSource) else _block_moments(X)
+
+
+def _block_moments(X: Any) -> tuple[Array, Array]:
     n, mean, squares = 0, np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in blocks(len(X)):
         block = np.asarray(X[rows], dtype=np.float64)

@@ -136,8 +136,8 @@ class Sites(ABC):
         """Makes the values per instance as they are now, for models that carry any."""
         return dict
 
-    def restore(self, values: dict[str, Array]) -> None:
-        """Go on from values that `snapshot` made."""
+    def restore(self, values: dict[str, Array], first_row: int = 0) -> None:
+        """Go on from values that `snapshot` made, of rows from `first_row` on."""
 
     @abstractmethod
     def local_step(self, chunk: Chunk, q: Q) -> Stats:

@@ -44,6 +44,7 @@ class StatefulSites(Sites):
         self.init = init or {}
         self._kept: dict[int, Values] = {}
         self._restored: Values = {}
+        self._first_row = 0  # of the values restored
 
     def snapshot(self) -> Callable[[], Values]:
         kept = dict(self._kept)  # updates replace values, they do not change them
@@ -54,9 +55,9 @@ class StatefulSites(Sites):
 
         return join
 
-    def restore(self, values: Values) -> None:
-        self._kept.clear()
-        self._restored = values
+    def restore(self, values: Values, first_row: int = 0) -> None:
+        self._kept = {}
+        self._restored, self._first_row = values, first_row
 
     def start(self, chunk: Chunk, q: Q) -> Stats:
         """Statistics of the starting values, before any update."""
@@ -73,7 +74,8 @@ class StatefulSites(Sites):
 
     def _values_of(self, chunk: Chunk) -> Values:
         if chunk.start not in self._kept:
-            rows = slice(chunk.start, chunk.start + len(chunk.A))
+            start = chunk.start - self._first_row
+            rows = slice(start, start + len(chunk.A))
             self._kept[chunk.start] = {name: v[rows] for name, v in self._restored.items()}
         return self._kept[chunk.start]
 

@@ -212,7 +212,7 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_gibbs_takes_no_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'gibbs' .* writes no checkpoints"):
+    with pytest.raises(ValueError, match=r"'gibbs' .* writes no checkpoints; use inference='vi'"):
         bw.ProbitVGPMIL(inference="gibbs").fit(make_bags(), checkpoint=tmp_path / "fit.ckpt")
 
 

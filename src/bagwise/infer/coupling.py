@@ -39,7 +39,7 @@ def learn_coupling(
     bound. Steps are at most 1 in log lambda and end when they fall below `precision`.
     `state` is what the monitor was given after a step of a search that goes on.
     """
-    sweeper = Sweeper(data, whitener)
+    sweeper = data.sweeper(whitener)
     log_lam, last, first = float(np.log(START)), None, 0
     if state is not None:
         log_lam, last, first, q = state["log_lam"], state["last"], state["step"], Q(**state["q"])

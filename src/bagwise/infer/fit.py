@@ -92,7 +92,7 @@ def fit_q(
         h, v = _learned(problem.monitor, objective)
     features = whitener(h.kernel, problem.Z, problem.jitter)
     # Chains make thousands of passes, and share their features between processes.
-    sweeper = Sweeper(problem.data, features, recompute=inference != "gibbs")
+    sweeper = problem.data.sweeper(features, recompute=inference != "gibbs")
     if inference == "laplace":
         laplace = Laplace(problem.likelihood, sweeper)
         return _climbed(problem.monitor, laplace, h, v, max_iter=max_iter, tol=tol, verbose=verbose)
