@@ -169,6 +169,15 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     )
 
 
+def check_sortable(X: Any) -> None:
+    """Raise where putting rows in order would load a file."""
+    if isinstance(X, RowSource):
+        raise ValueError(
+            "the rows of a file must be sorted by bag, since it is not loaded; sort the file, or "
+            "load it with np.asarray(X)"
+        )
+
+
 def check_finite(
     X: Array, offsets: Array, ids: Array, row_index: Array, names: tuple[str, ...] | None
 ) -> None:

@@ -13,18 +13,22 @@ from bagwise.io.dicom import (
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.images import ImageFileError, read_image, read_image_folders
 from bagwise.io.modelfile import SCHEMA_VERSION, read_state, write_state
+from bagwise.io.row_files import Hdf5Rows, ParquetRows
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, grid_stride, slides_to_bags
 from bagwise.io.slide_tables import read_slide, read_slide_table
 from bagwise.io.state_codec import ModelFileError, register
 from bagwise.io.torch_files import read_slide_pt
+from bagwise.io.write_predictions import write_predictions
 
 __all__ = [
     "CT_WINDOWS",
     "SCHEMA_VERSION",
     "CTSeries",
     "DicomError",
+    "Hdf5Rows",
     "ImageFileError",
     "ModelFileError",
+    "ParquetRows",
     "SlideFeatures",
     "SlideFileError",
     "find_series",
@@ -42,5 +46,6 @@ __all__ = [
     "slides_to_bags",
     "window",
     "windowed",
+    "write_predictions",
     "write_state",
 ]
