@@ -142,10 +142,12 @@ def optimise(
     if isinstance(sites, ClimbableSites):
         climb = NewtonAscent(sites, sweeper, learn_mean=learn_mean)
         return run(stage, climb, q, max_iter=max_iter)
-    ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
     if learn_mean or max_iter <= FIRST_SWEEPS or not second_order(sites):
+        ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
         return run(stage, ascent, q, max_iter=max_iter)
-    q, trace = run(stage, ascent, q, max_iter=FIRST_SWEEPS, warn=False)
+    # Plain sweeps: a rejected extrapolation costs a pass, and there are few to gain.
+    plain = CoordinateAscent(sites, sweeper, learn_mean=False, accelerate=False)
+    q, trace = run(stage, plain, q, max_iter=FIRST_SWEEPS, warn=False)
     if trace.converged:
         return q, trace
     refinement = NewtonRefinement(sites, sweeper, trace.history)
