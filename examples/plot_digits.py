@@ -9,14 +9,15 @@ bags only, and finds the digits.
 import matplotlib.pyplot as plt
 
 import bagwise as bw
-from bagwise.plots import InstanceProbabilityDisplay, plot_image_bags
+from bagwise.plots import ImageBagsDisplay, InstanceProbabilityDisplay
 
 bags, truth = bw.datasets.make_digit_bags(80, random_state=0)
 train, test, truth = bags[:50], bags[50:], truth[500:]
 model = bw.ProbitVGPMIL(random_state=0).fit(train)
 
-p, std = model.predict_instance_proba(test[:4], return_std=True)
-figure = plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a 9")
+ImageBagsDisplay.from_estimator(
+    model, test[:4], (8, 8), truth=truth[:40], frame_name="truly a 2 or a 9"
+)
 
 # %%
 # The same bag as bars; orange bars are truly positive, lines span one standard deviation.
