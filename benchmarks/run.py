@@ -14,7 +14,7 @@ def main() -> int:
         "--all", action="store_true", help="also run acceptance.py and mirvm.py (minutes)"
     )
     more = ["acceptance.py", "mirvm.py"] if parser.parse_args().all else []
-    scripts = ["sweep.py", *more]
+    scripts = ["sweep.py", "scale.py", *more]
     # A process each: no script inherits the memory or the thread pools of another.
     codes = [
         subprocess.run([sys.executable, str(HERE / s)], check=False).returncode for s in scripts

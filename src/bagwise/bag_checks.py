@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array
+
+from bagwise.rows import RowSource
 
 Array = NDArray[Any]
 
@@ -159,6 +161,8 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     float32 and float64 arrays come back without a copy. Non-finite features are looked for by
     `check_finite`, which can name the bag.
     """
+    if isinstance(X, RowSource):  # says its shape and dtype, and is read in blocks later
+        return cast(Array, X)
     if not sparse.issparse(X):
         _reject_text(X, "X")
     return np.asarray(
@@ -172,15 +176,25 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     )
 
 
+def check_sortable(X: Any) -> None:
+    """Raise where putting rows in order would load a file."""
+    if isinstance(X, RowSource):
+        raise ValueError(
+            "the rows of a file must be sorted by bag, since it is not loaded; sort the file, or "
+            "load it with np.asarray(X)"
+        )
+
+
 def check_finite(
     X: Array, offsets: Array, ids: Array, row_index: Array, names: tuple[str, ...] | None
 ) -> None:
     """Raise, naming bag, row and feature, if X has a NaN or infinite entry."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(np.sum(X)):  # no temporary; a finite sum has finite terms
-            return
     for start in range(0, len(X), _BLOCK_ROWS):
-        bad = ~np.isfinite(X[start : start + _BLOCK_ROWS])
+        block = X[start : start + _BLOCK_ROWS]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.sum(block)):  # no temporary; a finite sum has finite terms
+                continue
+        bad = ~np.isfinite(block)
         if bad.any():
             row, column = np.unravel_index(int(np.argmax(bad)), bad.shape)
             _raise_non_finite(X, start + int(row), int(column), offsets, ids, row_index, names)
@@ -196,7 +210,7 @@ def _raise_non_finite(
     names: tuple[str, ...] | None,
 ) -> None:
     what = "NaN"
-    if np.isinf(X[row, column]):
+    if np.isinf(X[row][column]):
         what = f"infinity or a value too large for {X.dtype!r}"
     bag = int(np.searchsorted(offsets, row, side="right")) - 1
     feature = str(column) if names is None else f"{column} ({names[column]!r})"

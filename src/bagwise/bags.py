@@ -92,6 +92,7 @@ class Bags(BagSources):
         if more.get("instance_ids") is not None:
             rows["instance_ids"] = check.check_instance_ids(more["instance_ids"], n_rows)
         if order is not None:
+            check.check_sortable(X)
             rows = {name: values[order] for name, values in rows.items()}
         per_bag = {
             name: check.check_per_bag(more[name], n_bags, n_rows, name)

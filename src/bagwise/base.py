@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.classifier import BagClassifierMIL
-from bagwise.execution import TrainingData
+from bagwise.checkpoints import Session, interruptible
+from bagwise.classifier import BagClassifierMIL, register_kernels
+from bagwise.distributed import DaskRows, connected, training_data
 from bagwise.inducing import kmeans_points
 from bagwise.infer.fit import Problem, Result, fit_q
+from bagwise.infer.monitor import Callback
 from bagwise.io.modelfile import register
 from bagwise.kernels import RBF, Kernel
 from bagwise.labels import BagLikelihood
@@ -23,7 +28,9 @@ from bagwise.parameters import (
     check_rows,
 )
 from bagwise.posterior import BAG_SCORES, Posterior
+from bagwise.rows import RowSource, ScaledRows, column_moments, is_elsewhere
 from bagwise.sites import Sites
+from bagwise.storage import default_budget
 
 Array = NDArray[Any]
 
@@ -67,6 +74,7 @@ class GaussianProcessMIL(BagClassifierMIL):
         init: dict[str, ArrayLike] | None = None,
         dtype: Any = None,
         chunk_size: int | None = None,
+        memory_budget: float | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -85,26 +93,110 @@ class GaussianProcessMIL(BagClassifierMIL):
         self.init = init
         self.dtype = dtype
         self.chunk_size = chunk_size
+        self.memory_budget = memory_budget
         self.random_state = random_state
         self.verbose = verbose
 
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 5.0,
+        resume: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
+        """Fit from bag labels.
+
+        Parameters
+        ----------
+        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
+            `bagwise.distributed.DaskBags`.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type;
+            the larger one in sorted order is the positive class.
+        checkpoint : a file to which the state of the fit is written every `checkpoint_minutes`,
+            and on Ctrl-C. The state before it stays beside it, as `<file>.previous`.
+        resume : a checkpoint to go on from, with the same data and arguments; further states
+            are written to it unless `checkpoint` names another file.
+        callbacks : functions called after every step as f(stage, step, objective, seconds).
+        client : the Dask client whose workers hold `DaskBags`.
+
+        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
+        """
+        return self._fit(
+            connected(X, client),
+            y,
+            checkpoint=checkpoint,
+            checkpoint_minutes=checkpoint_minutes,
+            resume=resume,
+            callbacks=callbacks,
+        )
+
     def _fit_bags(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        rng: np.random.Generator,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 5.0,
+        resume: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
+        sites = self._sites(self._checked_init(bags.n_instances))
+        self._check_way_of_fitting(bags, sites, checkpoint, resume)
+        register_kernels()  # checkpoints hold them
+        session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
+        prepared = session.prepared or self._prepare(bags, T, known, rng)
+        shift, scale = prepared["shift"], prepared["scale"]
+        problem = Problem(
+            data=training_data(
+                self._scaled(bags.X, shift, scale),
+                bags.offsets,
+                T,
+                known,
+                self.chunk_size,
+                self._neighbor_graph(bags),
+                self._feature_budget(bags),
+            ),
+            Z=prepared["Z"],
+            likelihood=self._likelihood(),
+            sites=sites,
+            jitter=self.jitter,
+            seed=prepared["seed"],
+            monitor=session.monitor(prepared, callbacks),
+        )
+        result = interruptible(lambda: self._run(problem), problem.monitor.save)
+        self._store(result, problem, shift, scale)
+
+    def _prepare(
+        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """What is chosen at random or takes a pass over X before a fit begins."""
         shift, scale = self._scaling(bags.X)
         Xs = self._scaled(bags.X, shift, scale)
         Z = self._inducing_points(Xs, bags, T, known, shift, scale, rng)
-        problem = Problem(
-            data=TrainingData(
-                Xs, bags.offsets, T, known, self.chunk_size, self._neighbor_graph(bags)
-            ),
-            Z=Z,
-            likelihood=self._likelihood(),
-            sites=self._sites(self._checked_init(bags.n_instances)),
-            jitter=self.jitter,
-            seed=int(rng.integers(2**31)),
-        )
-        self._store(self._run(problem, Xs), problem, shift, scale)
+        return {"shift": shift, "scale": scale, "Z": Z, "seed": int(rng.integers(2**31))}
+
+    def _check_way_of_fitting(self, bags: Bags, sites: Sites, checkpoint: Any, resume: Any) -> None:
+        """Raise where a way of fitting has no checkpoints, or is not distributed."""
+        away = isinstance(bags.X, DaskRows)
+        saves = checkpoint is not None or resume is not None
+        if self.inference == "gibbs" and (saves or away):
+            what = "writes no checkpoints" if saves else "is not distributed"
+            raise ValueError(
+                f"inference='gibbs' runs its chains in processes of its own and {what}; use "
+                "inference='vi' or 'laplace', or leave checkpoint, resume and client out"
+            )
+        if saves and away and sites.stateful:
+            raise ValueError(
+                f"{type(self).__name__} with these arguments keeps values per instance, which "
+                "stay with the Dask workers: a distributed fit of it writes no checkpoints; leave "
+                "checkpoint and resume out"
+            )
 
     def _fitted_names(self) -> tuple[str, ...]:
         return FITTED
@@ -130,6 +222,14 @@ class GaussianProcessMIL(BagClassifierMIL):
     def _neighbor_graph(self, bags: Bags) -> Any:
         """Which instances of a bag are neighbours, for models that couple them."""
         return None
+
+    def _feature_budget(self, bags: Bags) -> int:
+        """Bytes of features that are kept in memory."""
+        if self.memory_budget is None and isinstance(bags.X, DaskRows):
+            return sys.maxsize  # Dask's workers write to disk what exceeds their memory
+        if self.memory_budget is None:
+            return default_budget(is_elsewhere(bags.X))
+        return int(self.memory_budget)
 
     def _likelihood(self) -> BagLikelihood:
         raise NotImplementedError
@@ -164,6 +264,8 @@ class GaussianProcessMIL(BagClassifierMIL):
         check_dtype(self.dtype)
         if self.chunk_size is not None:
             check_integer("chunk_size", self.chunk_size, at_least=1)
+        if self.memory_budget is not None:
+            check_number("memory_budget (bytes)", self.memory_budget, at_least=0)
         if self.init is not None and not self._starting_values():
             raise ValueError(
                 "this model starts from q(v) = N(0, I) and has no starting values to give; init is "
@@ -185,15 +287,16 @@ class GaussianProcessMIL(BagClassifierMIL):
             for name, values in self.init.items()
         }
 
-    def _scaled(self, X: Array, shift: Array, scale: Array) -> Array:
-        X = X.astype(check_dtype(self.dtype) or X.dtype, copy=False)
-        if not np.any(shift) and np.all(scale == 1):
+    def _scaled(self, X: Any, shift: Array, scale: Array) -> Array | RowSource:
+        """X as the kernel sees it; what has to be scaled or cast is so when it is read."""
+        dtype = check_dtype(self.dtype) or X.dtype
+        if dtype == X.dtype and not np.any(shift) and np.all(scale == 1):
             return X
-        return (X - shift.astype(X.dtype)) / scale.astype(X.dtype)
+        return ScaledRows(X, shift, scale, dtype)
 
     def _inducing_points(
         self,
-        Xs: Array,
+        Xs: Array | RowSource,
         bags: Bags,
         T: NDArray[np.bool_],
         known: Array | None,
@@ -205,16 +308,22 @@ class GaussianProcessMIL(BagClassifierMIL):
         if not isinstance(self.inducing, str):
             return (check_inducing(self.inducing, bags.n_features) - shift) / scale
         if self.inducing == "all":
-            return np.asarray(Xs, dtype=np.float64)
+            return np.asarray(Xs[:], dtype=np.float64)
         group = np.repeat(T, bags.sizes).astype(np.int64)
         if known is not None:
             group = np.where(known == 1, 2, np.where(known == 0, 0, group))
         return kmeans_points(Xs, group, self.n_inducing, rng)
 
-    def _run(self, problem: Problem, Xs: Array) -> Result:
-        spread = float(np.sqrt(np.sum(Xs.var(axis=0, dtype=np.float64))))
+    def _anchor(self, X: Any) -> Kernel:
+        """A kernel of the kind asked for, with parameters that suit the data's spread."""
+        if self.kernel is not None and not self.learn_hyperparameters:
+            return self.kernel  # nothing starts there, so that the data need not be read
+        spread = float(np.sqrt(np.sum(column_moments(X)[1])))
         kernel = self.kernel or RBF()
-        anchor = kernel.anchored(self._start_variance, 0.5 * spread if spread > 0 else 1.0)
+        return kernel.anchored(self._start_variance, 0.5 * spread if spread > 0 else 1.0)
+
+    def _run(self, problem: Problem) -> Result:
+        anchor = self._anchor(problem.data.X)
         return fit_q(
             problem,
             self.kernel or anchor,

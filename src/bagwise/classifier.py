@@ -19,6 +19,7 @@ from bagwise.bags import Bags
 from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
 from bagwise.parameters import check_integer
+from bagwise.rows import column_moments
 from bagwise.validation import (
     bags_to_fit,
     bags_to_predict,
@@ -184,13 +185,13 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         raise NotImplementedError
 
-    def _scaling(self, X: Array) -> tuple[Array, Array]:
+    def _scaling(self, X: Any) -> tuple[Array, Array]:
         """Shift and scale of each feature; a constant feature is only shifted."""
         unscaled = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize is False:
             return unscaled
-        shift = X.mean(axis=0, dtype=np.float64)
-        spread = X.std(axis=0, dtype=np.float64)
+        shift, variance = column_moments(X)
+        spread = np.sqrt(variance)
         constant = spread <= 1e-12 * np.abs(shift)
         if self.standardize == "auto" and same_unit(spread[~constant]):
             return unscaled

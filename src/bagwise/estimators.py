@@ -104,6 +104,10 @@ class VGPMIL(_LogisticMIL):
     dtype : None (that of the data), "float32" or "float64": how large data are kept; up to
         2^24 features are always float64.
     chunk_size : rows per chunk, cut between bags; does not change the result.
+    memory_budget : bytes of features to keep in memory; more than that go to a scratch file
+        (in the folder that TMPDIR names), or are computed anew in each pass where that is
+        faster. None: half of the free memory, or 256 MiB if X is itself not in memory. Does
+        not change the result.
     random_state : seeds k-means and the Sobol points of joint bag probabilities.
     verbose : 1 prints the objective after each sweep.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, Protocol, TypeVar
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 
 from bagwise.features import Whitener
 from bagwise.labels import Targets
+from bagwise.rows import BLOCK_ROWS, RowRange, RowSource
 from bagwise.sites import Chunk
+from bagwise.storage import store
 
 Array = NDArray[Any]
-DEFAULT_CHUNK = 4096
+DEFAULT_CHUNK = BLOCK_ROWS
 FLOAT64_FEATURES = 2**24  # 128 MiB
 
 
@@ -28,22 +31,27 @@ S = TypeVar("S", bound=_Additive)
 
 
 class TrainingData:
-    """Scaled instances with 0/1 bag labels, cut into chunks of about `chunk_size` rows."""
+    """Scaled instances with 0/1 bag labels, cut into chunks of about `chunk_size` rows.
+
+    X is an array or a `RowSource`; `memory_budget` is how many bytes of features are kept.
+    """
 
     def __init__(
         self,
-        X: Array,
+        X: Array | RowSource,
         offsets: NDArray[np.int64],
         T: NDArray[np.bool_],
         known: Array | None = None,
         chunk_size: int | None = None,
         graph: Any = None,
+        memory_budget: int = sys.maxsize,
     ) -> None:
         self.X = X
         self.offsets = offsets
         self.T = T
         self.known = known
         self.graph = graph
+        self.memory_budget = memory_budget
         self.chunk_size = chunk_size or DEFAULT_CHUNK
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
@@ -55,12 +63,12 @@ class TrainingData:
         """
         share = max_rows / len(self.X)
         if share >= 1:
-            X = self.X.astype(np.float64, copy=False)
+            X = np.asarray(self.X[:], dtype=np.float64)
             return TrainingData(X, self.offsets, self.T, self.known)
         picked = [rng.permutation(np.flatnonzero(t == self.T)) for t in (True, False)]
         bags = np.sort(np.concatenate([b[: max(1, round(share * len(b)))] for b in picked]))
         part = self.of_bags(bags)
-        X = part.X.astype(np.float64, copy=False)
+        X = np.asarray(part.X, dtype=np.float64)
         return TrainingData(X, part.offsets, part.T, part.known)
 
     def of_bags(self, bags: NDArray[np.intp]) -> TrainingData:
@@ -72,19 +80,13 @@ class TrainingData:
         return TrainingData(self.X[rows], offsets, self.T[bags], known, self.chunk_size)
 
     def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
-        """Compute the features chunk by chunk, in the data's dtype where they are many.
+        """Compute the features chunk by chunk."""
+        source = FeatureSource(self, whitener)
+        return (source.chunk(i) for i in range(len(source)))
 
-        Few features stay in float64, where float32 would save nothing and its rounding would
-        show along the flat directions of the bound.
-        """
-        many = len(self.X) * len(whitener.Z) > FLOAT64_FEATURES
-        dtype = self.X.dtype if many else np.dtype(np.float64)
-        for first, last in zip(self.cuts[:-1], self.cuts[1:], strict=True):
-            rows = slice(self.offsets[first], self.offsets[last])
-            X = self.X[rows]
-            A, kt = (x.astype(dtype, copy=False) for x in whitener(X))
-            graph = None if self.graph is None else self.graph[rows][:, rows]
-            yield Chunk(X, A, kt, self.targets(int(first), int(last)), int(rows.start), graph)
+    def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> Sweeper:
+        """Passes over the chunks with their features."""
+        return Sweeper(self, whitener, recompute=recompute)
 
     def targets(self, first: int, last: int) -> Targets:
         """Labels of bags first..last-1."""
@@ -97,12 +99,49 @@ class TrainingData:
         return Targets(starts - starts[0], sizes, self.T[first:last], known)
 
 
-class Sweeper:
-    """Chunks whose features are kept in memory, and the one way to sum over them."""
+class FeatureSource:
+    """Computes the features of any chunk, in the data's dtype where they are many.
 
-    def __init__(self, data: TrainingData, whitener: Whitener) -> None:
+    Few features stay in float64, where float32 would save nothing and its rounding would
+    show along the flat directions of the bound.
+    """
+
+    def __init__(
+        self, data: TrainingData, whitener: Whitener, dtype: np.dtype[Any] | None = None
+    ) -> None:
+        self.data = data
         self.whitener = whitener
-        self.chunks = list(data.chunks(whitener))
+        size = len(data.X) * len(whitener.Z)
+        usual = data.X.dtype if size > FLOAT64_FEATURES else np.dtype(np.float64)
+        self.dtype = usual if dtype is None else dtype
+        self.feature_bytes = size * self.dtype.itemsize
+        self.n_features = data.X.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.data.cuts) - 1
+
+    def chunk(self, i: int) -> Chunk:
+        """Features and labels of the i-th chunk."""
+        data = self.data
+        first, last = int(data.cuts[i]), int(data.cuts[i + 1])
+        rows = slice(int(data.offsets[first]), int(data.offsets[last]))
+        X = data.X[rows]
+        A, kt = (x.astype(self.dtype, copy=False) for x in self.whitener(X))
+        # What is read or scaled anew in each pass is not kept as well.
+        kept = RowRange(data.X, rows) if isinstance(data.X, RowSource) else X
+        graph = None if data.graph is None else data.graph[rows][:, rows]
+        return Chunk(kept, A, kt, data.targets(first, last), rows.start, graph)
+
+
+class Sweeper:
+    """Chunks with their features, kept as the budget allows, and the one way to sum over them."""
+
+    chunks: Sequence[Chunk]
+
+    def __init__(self, data: TrainingData, whitener: Whitener, *, recompute: bool = True) -> None:
+        self.whitener = whitener
+        source = FeatureSource(data, whitener)
+        self.chunks = store(source, len(whitener.Z), data.memory_budget, recompute=recompute)
 
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, in order."""

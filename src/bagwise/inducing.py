@@ -14,7 +14,7 @@ Array = NDArray[Any]
 ROWS_PER_CENTRE = 256
 
 
-def kmeans_points(X: Array, group: NDArray[np.int64], n: int, rng: np.random.Generator) -> Array:
+def kmeans_points(X: Any, group: NDArray[np.int64], n: int, rng: np.random.Generator) -> Array:
     """About `n` k-means centres, the same number for each group of instances [V17, 4.2].
 
     `group` says which instances belong together: those of positive and of negative bags, or
@@ -26,11 +26,15 @@ def kmeans_points(X: Array, group: NDArray[np.int64], n: int, rng: np.random.Gen
     array([0.05, 5.05])
     """
     if len(X) <= n:
-        return np.asarray(X, dtype=np.float64)
+        return np.asarray(X[:], dtype=np.float64)
     names, counts = np.unique(group, return_counts=True)
     shares = equal_shares(counts, n)
     return np.concatenate(
-        [_centres(X[group == g], k, rng) for g, k in zip(names, shares, strict=True) if k]
+        [
+            _centres(X, np.flatnonzero(group == g), int(k), rng)
+            for g, k in zip(names, shares, strict=True)
+            if k
+        ]
     )
 
 
@@ -48,14 +52,15 @@ def equal_shares(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     return shares
 
 
-def _centres(X: Array, k: int, rng: np.random.Generator) -> Array:
-    if len(X) <= k:
-        return np.asarray(X, dtype=np.float64)
-    if len(X) > ROWS_PER_CENTRE * k:  # more rows move the centres little and cost a lot
-        X = X[np.sort(rng.choice(len(X), ROWS_PER_CENTRE * k, replace=False))]
+def _centres(X: Any, rows: NDArray[np.intp], k: int, rng: np.random.Generator) -> Array:
+    """k-means centres of some rows, of which only those that are used are read."""
+    if len(rows) <= k:
+        return np.asarray(X[rows], dtype=np.float64)
+    if len(rows) > ROWS_PER_CENTRE * k:  # more rows move the centres little and cost a lot
+        rows = rows[np.sort(rng.choice(len(rows), ROWS_PER_CENTRE * k, replace=False))]
     seed = int(rng.integers(2**31))
     with warnings.catch_warnings():
         # Fewer distinct instances than centres: the duplicates are harmless (jitter).
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = KMeans(k, n_init=1, random_state=seed).fit(X)
+        model = KMeans(k, n_init=1, random_state=seed).fit(X[rows])
     return np.asarray(model.cluster_centers_, dtype=np.float64)

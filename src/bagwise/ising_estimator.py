@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from bagwise.bags import Bags
 from bagwise.base import GaussianProcessMIL
 from bagwise.coupled_posterior import CoupledPredictor
-from bagwise.execution import Sweeper
 from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
 from bagwise.infer.collapsed import NewtonAscent
 from bagwise.infer.coupling import START, learn_coupling
-from bagwise.infer.fit import Problem, Result
+from bagwise.infer.fit import Problem, Result, watched
+from bagwise.infer.monitor import State
 from bagwise.ising import DiagonalIsingSites, IsingSites
 from bagwise.labels import BagLikelihood
 from bagwise.links import Probit
@@ -98,23 +98,30 @@ class IsingVGPMIL(GaussianProcessMIL):
     def _coupled_sites(self, lam: float) -> IsingSites:
         return IsingSites(lam, integrate_residual=self.approximation == "fitc")
 
-    def _run(self, problem: Problem, Xs: Array) -> Result:
+    def _run(self, problem: Problem) -> Result:
         self.coupling_ = START if self.coupling == "learn" else float(self.coupling)
-        result = super()._run(problem, Xs)
+        result = super()._run(problem)
         if self.coupling != "learn":
             return result
         features = whitener(result.kernel, problem.Z, self.jitter)
-        self.coupling_ = learn_coupling(
-            problem.data,
-            features,
-            result.q,
-            self._coupled_sites,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
-        sites, sweeper = self._coupled_sites(self.coupling_), Sweeper(problem.data, features)
+        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
+
+        def work(state: State | None) -> State:
+            lam = learn_coupling(
+                problem.data,
+                features,
+                result.q,
+                self._coupled_sites,
+                monitor=problem.monitor,
+                state=state,
+                **limits,
+            )
+            return {"coupling": lam}
+
+        self.coupling_ = problem.monitor.run("coupling", work)["coupling"]
+        sites, sweeper = self._coupled_sites(self.coupling_), problem.data.sweeper(features)
         ascent = NewtonAscent(sites, sweeper, learn_mean=False)
-        q, trace = ascent.run(result.q, max_iter=self.max_iter, tol=self.tol)
+        q, trace = watched(problem.monitor, "coupled vi", ascent, result.q, **limits)
         return Result(q, result.kernel, trace)
 
     def _predictor(self, bags: Bags) -> Any:

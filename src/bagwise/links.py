@@ -42,12 +42,16 @@ class Link(ABC):
         """log r(z)."""
 
     @abstractmethod
+    def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
+        """kappa and chi at z, given the hazard there."""
+
     def kappa(self, z: Array) -> Array:
         """l''(z) / l'(z) >= 0."""
+        return self.ratios(z, self.hazard(z))[0]
 
-    @abstractmethod
     def chi(self, z: Array) -> Array:
         """l'''(z) / l'(z)."""
+        return self.ratios(z, self.hazard(z))[1]
 
     @abstractmethod
     def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
@@ -99,12 +103,9 @@ class Logistic(Link):
     def log_hazard(self, z: Array) -> Array:
         return special.log_expit(z)
 
-    def kappa(self, z: Array) -> Array:
-        return special.expit(-z)
-
-    def chi(self, z: Array) -> Array:
+    def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
         negative = special.expit(-z)
-        return negative * (2 * negative - 1)
+        return negative, negative * (2 * negative - 1)
 
     def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         mean, variance = np.broadcast_arrays(mean, variance)
@@ -139,12 +140,9 @@ class Probit(Link):
         erfcx = special.erfcx(SQRT_HALF * np.where(low, 0, z))
         return np.where(low, -0.5 * z**2 - LOG_SQRT_2PI, np.log(SQRT_2_OVER_PI / erfcx))
 
-    def kappa(self, z: Array) -> Array:
-        return self.hazard(z) - z
-
-    def chi(self, z: Array) -> Array:
-        r = self.hazard(z)
-        return (r - z) ** 2 + r * (r - z) - 1
+    def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
+        kappa = r - z
+        return kappa, kappa**2 + r * kappa - 1
 
     def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Phi(z) and Phi(z) - 2 T(z, 1 / sqrt(1 + 2 variance)), z = -mean / sqrt(1 + variance)."""

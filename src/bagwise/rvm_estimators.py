@@ -21,6 +21,7 @@ from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic
 from bagwise.parameters import check_choice, check_integer, check_limits, check_number
 from bagwise.posterior import BAG_SCORES
+from bagwise.rows import ScaledRows
 from bagwise.rvm.design import Design
 from bagwise.rvm.evidence import (
     Fit,
@@ -221,7 +222,9 @@ class LinearMIL(BagClassifierMIL):
             return FeatureMap(shift, scale)
         self.kernel.check_features(bags.n_features)
         group = np.repeat(T, bags.sizes).astype(np.int64)
-        basis = kmeans_points((bags.X - shift) / scale, group, self.n_basis, rng)
+        basis = kmeans_points(
+            ScaledRows(bags.X, shift, scale, np.float64), group, self.n_basis, rng
+        )
         return FeatureMap(shift, scale, self.kernel, basis)
 
     def _design(

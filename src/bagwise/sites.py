@@ -9,6 +9,7 @@ a fit gathers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ Array = NDArray[Any]
 class Chunk:
     """Consecutive whole bags with their whitened features."""
 
-    X: Array  # (n, D), in the units the kernel sees
+    X: Any  # (n, D), in the units the kernel sees; read when converted to an array
     A: Array  # (n, M)
     kt: Array  # (n,)
     targets: Targets
@@ -125,6 +126,13 @@ class Sites(ABC):
     def start(self, chunk: Chunk, q: Q) -> Stats:
         """Statistics from which the first q is solved."""
         return self.local_step(chunk, q)
+
+    def snapshot(self) -> Callable[[], dict[str, Array]]:
+        """Makes the values per instance as they are now, for models that carry any."""
+        return dict
+
+    def restore(self, values: dict[str, Array], first_row: int = 0) -> None:
+        """Go on from values that `snapshot` made, of rows from `first_row` on."""
 
     @abstractmethod
     def local_step(self, chunk: Chunk, q: Q) -> Stats:

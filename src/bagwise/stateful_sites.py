@@ -8,6 +8,7 @@ the large-margin model do not: they start from `init` (pi, xi, tau, phi in the r
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,21 @@ class StatefulSites(Sites):
         self.likelihood = likelihood
         self.init = init or {}
         self._kept: dict[int, Values] = {}
+        self._restored: Values = {}
+        self._first_row = 0  # of the values restored
+
+    def snapshot(self) -> Callable[[], Values]:
+        kept = dict(self._kept)  # updates replace values, they do not change them
+
+        def join() -> Values:
+            parts = [kept[start] for start in sorted(kept)]
+            return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+        return join
+
+    def restore(self, values: Values, first_row: int = 0) -> None:
+        self._kept = {}
+        self._restored, self._first_row = values, first_row
 
     def start(self, chunk: Chunk, q: Q) -> Stats:
         """Statistics of the starting values, before any update."""
@@ -52,9 +68,16 @@ class StatefulSites(Sites):
         return self.stats(chunk, q, values)
 
     def local_step(self, chunk: Chunk, q: Q) -> Stats:
-        values = self.update(chunk, q, self._kept[chunk.start])
+        values = self.update(chunk, q, self._values_of(chunk))
         self._kept[chunk.start] = values
         return self.stats(chunk, q, values)
+
+    def _values_of(self, chunk: Chunk) -> Values:
+        if chunk.start not in self._kept:
+            start = chunk.start - self._first_row
+            rows = slice(start, start + len(chunk.A))
+            self._kept[chunk.start] = {name: v[rows] for name, v in self._restored.items()}
+        return self._kept[chunk.start]
 
     @abstractmethod
     def starting_values(self, chunk: Chunk, q: Q) -> Values:

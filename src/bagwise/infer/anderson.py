@@ -32,6 +32,14 @@ class Anderson:
         self._images.clear()
         self._residuals.clear()
 
+    def memory_arrays(self) -> tuple[list[Array], list[Array]]:
+        """The pairs that are remembered, as `restore` takes them."""
+        return list(self._images), list(self._residuals)
+
+    def restore(self, images: list[Array], residuals: list[Array]) -> None:
+        """Go on with the memory of another run."""
+        self._images, self._residuals = list(images), list(residuals)
+
     def propose(self, x: Array, image: Array) -> Array:
         """The next x, given x and its image G(x)."""
         self._images = [*self._images, image][-self.memory - 1 :]

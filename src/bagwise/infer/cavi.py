@@ -7,7 +7,9 @@ proposal that is not positive definite or lowers the ELBO is replaced by the pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from bagwise.execution import Sweeper
 from bagwise.infer.anderson import Anderson
 from bagwise.infer.loop import Trace, converge
+from bagwise.infer.monitor import Monitor, State
 from bagwise.linalg import (
     NotPositiveDefiniteError,
     cholesky,
@@ -64,14 +67,68 @@ class CoordinateAscent:
         # Extrapolation needs a map of q alone.
         self._anderson = Anderson() if accelerate and not sites.stateful else None
 
-    def run(self, q: Q, *, max_iter: int, tol: float, verbose: int = 0) -> tuple[Q, Trace]:
-        """Sweep until the ELBO stands still."""
-        stats = self.sweeper.total(lambda c: self.sites.start(c, q))
-        start = _State(q, None, stats, self._elbo(q, stats))
-        state, trace = converge(
-            self._sweep, start, lambda s: s.elbo, max_iter=max_iter, tol=tol, verbose=verbose
+    def run(
+        self,
+        q: Q,
+        *,
+        max_iter: int,
+        tol: float,
+        verbose: int = 0,
+        monitor: Monitor | None = None,
+        state: State | None = None,
+    ) -> tuple[Q, Trace]:
+        """Sweep from `q`, or on from `state`, until the ELBO stands still."""
+
+        def note(reached: _State, history: list[float]) -> None:
+            if monitor is not None:
+                monitor.step(len(history) - 1, history[-1], self._snapshot(reached, history))
+
+        start, past = self._begin(q) if state is None else self._restored(state)
+        end, trace = converge(
+            self._sweep,
+            start,
+            lambda s: s.elbo,
+            max_iter=max_iter,
+            tol=tol,
+            verbose=verbose,
+            past=past,
+            note=note,
         )
-        return state.q, trace
+        return end.q, trace
+
+    def _begin(self, q: Q) -> tuple[_State, tuple[float, ...]]:
+        stats = self.sweeper.total(partial(self.sites.start, q=q))
+        return _State(q, None, stats, self._elbo(q, stats)), ()
+
+    def _snapshot(self, reached: _State, history: list[float]) -> Callable[[], State]:
+        """What makes the state to go on from; sweeps that follow do not change it."""
+        sites = self.sites.snapshot()
+        past = np.array(history)
+        memory = None if self._anderson is None else self._anderson.memory_arrays()
+
+        def pack() -> State:
+            return {
+                "q": vars(reached.q),
+                "source": None if reached.source is None else reached.source.as_vector(),
+                "stats": reached.stats.as_vector(),
+                "bound": reached.stats.bound,
+                "history": past,
+                "memory": memory,
+                "sites": sites(),
+            }
+
+        return pack
+
+    def _restored(self, state: State) -> tuple[_State, tuple[float, ...]]:
+        """The point and the history that `_snapshot` packed."""
+        self.sites.restore(state["sites"])
+        if self._anderson is not None and state["memory"] is not None:
+            self._anderson.restore(*state["memory"])
+        q = Q(**state["q"])
+        M = len(q.m)
+        source = None if state["source"] is None else Stats.from_vector(state["source"], M)
+        stats = replace(Stats.from_vector(state["stats"], M), bound=state["bound"])
+        return _State(q, source, stats, self._elbo(q, stats)), tuple(state["history"].tolist())
 
     def _sweep(self, state: _State) -> _State:
         if self._anderson is not None and state.source is not None:
@@ -94,7 +151,7 @@ class CoordinateAscent:
     def _evaluate(self, source: Stats, last: Q) -> _State:
         """q for the statistics `source`, and the statistics at that q."""
         q = global_step(source, last.c0, self.learn_mean)
-        stats = self.sweeper.total(lambda c: self.sites.local_step(c, q))
+        stats = self.sweeper.total(partial(self.sites.local_step, q=q))
         return _State(q, source, stats, self._elbo(q, stats))
 
     def _elbo(self, q: Q, stats: Stats) -> float:

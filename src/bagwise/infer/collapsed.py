@@ -8,6 +8,7 @@ approximation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper
 from bagwise.infer.loop import Trace
-from bagwise.infer.newton import climb, warn_unless_converged
+from bagwise.infer.monitor import Monitor, State
+from bagwise.infer.newton import Summit, climb, warn_unless_converged
 from bagwise.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import ClimbableSites, LogLikelihood, Q
 
@@ -37,18 +39,40 @@ class LogJoint:
     def value(self, x: Array) -> float:
         """The log joint density, without derivatives."""
         m, c0 = self.split(x)
-        log_prob = self.sweeper.total(lambda c: self.likelihood.log_prob(c, m, c0))
+        log_prob = self.sweeper.total(partial(self.likelihood.log_prob, m=m, c0=c0))
         return log_prob - 0.5 * float(m @ m)
 
     def derivatives(self, x: Array) -> tuple[Array, Array]:
         """Gradient, and P = -Hessian."""
         m, c0 = self.split(x)
-        found = self.sweeper.total(lambda c: self.likelihood.derivatives(c, m, c0))
+        found = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
         k = len(x)
         prior = np.arange(k) < len(m)  # c0 has a flat prior
         gradient = found.gradient[:k] - prior * x
         P = found.neg_hessian[:k, :k] + np.diag(prior.astype(float))
         return gradient, P
+
+
+def watched_climb(
+    target: LogJoint,
+    x: Array,
+    monitor: Monitor | None,
+    state: State | None,
+    max_iter: int,
+    tol: float,
+    verbose: int,
+) -> Summit:
+    """Climb from x, or on from a saved state; the monitor hears of every step."""
+
+    def note(v: Array, history: list[float]) -> None:
+        past = np.array(history)
+        if monitor is not None:
+            monitor.step(len(past) - 1, past[-1], lambda: {"v": v, "history": past})
+
+    past: tuple[float, ...] = ()
+    if state is not None:
+        x, past = state["v"], tuple(state["history"].tolist())
+    return climb(target, x, max_iter=max_iter, tol=tol, verbose=verbose, past=past, note=note)
 
 
 class NewtonAscent:
@@ -60,15 +84,23 @@ class NewtonAscent:
         self.learn_mean = learn_mean
 
     def run(
-        self, q: Q, *, max_iter: int, tol: float, verbose: int = 0, warn: bool = True
+        self,
+        q: Q,
+        *,
+        max_iter: int,
+        tol: float,
+        verbose: int = 0,
+        warn: bool = True,
+        monitor: Monitor | None = None,
+        state: State | None = None,
     ) -> tuple[Q, Trace]:
-        """Climb from the mean of `q`; the trace holds the ELBO."""
+        """Climb from the mean of `q`, or on from `state`; the trace holds the ELBO."""
         precision = self.sweeper.total(self.sites.precision)
         L = cholesky(np.eye(len(q.m)) + precision.AtLA, name="P = I + A' Lambda A")
         S, log_det_S = inverse_from_cholesky(L), -logdet_from_cholesky(L)
         target = LogJoint(self.sites, self.sweeper, None if self.learn_mean else q.c0)
         x = np.append(q.m, q.c0) if self.learn_mean else q.m
-        summit = climb(target, x, max_iter=max_iter, tol=tol, verbose=verbose)
+        summit = watched_climb(target, x, monitor, state, max_iter, tol, verbose)
         climbed = summit.trace
         if warn:
             warn_unless_converged(climbed, max_iter, tol)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -11,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import Whitener
 from bagwise.infer.collapsed import NewtonAscent
+from bagwise.infer.monitor import Monitor, State
 from bagwise.infer.newton import warn_unless_converged
 from bagwise.ising import IsingSites
 from bagwise.sites import Q
@@ -31,17 +33,22 @@ def learn_coupling(
     tol: float,
     steps: int = 12,
     precision: float = 0.05,
+    monitor: Monitor | None = None,
+    state: State | None = None,
 ) -> float:
     """Maximise bound and log prior over log lambda by secant steps, from `q` at START.
 
     By the envelope theorem the gradient at the optimal q for a lambda is that of the optimised
     bound. Steps are at most 1 in log lambda and end when they fall below `precision`. What is
     returned has been evaluated; it is within `precision` of the optimum unless a warning says not.
+    `state` is what the monitor was given after a step of a search that goes on.
     """
-    sweeper = Sweeper(data, whitener)
-    log_lam, last = float(np.log(START)), None
+    sweeper = data.sweeper(whitener)
+    log_lam, last, first = float(np.log(START)), None, 0
+    if state is not None:
+        log_lam, last, first, q = state["log_lam"], state["last"], state["step"], Q(**state["q"])
     traces = []
-    for _ in range(steps):
+    for k in range(first, steps):
         sites = make_sites(float(np.exp(log_lam)))
         ascent = NewtonAscent(sites, sweeper, learn_mean=False)
         q, trace = ascent.run(q, max_iter=max_iter, tol=tol, warn=False)
@@ -54,6 +61,9 @@ def learn_coupling(
         if abs(new - log_lam) < precision:
             break
         log_lam = new
+        if monitor is not None:
+            reached = {"log_lam": new, "last": last, "step": k + 1, "q": vars(q)}
+            monitor.step(k + 1, trace.history[-1], partial(dict, reached))
     else:
         _warn_unsettled(steps, sites.lam, float(np.exp(new)))
     cut_short = [trace for trace in traces if not trace.converged]
@@ -72,7 +82,7 @@ def _warn_unsettled(steps: int, lam: float, new: float) -> None:
 
 
 def _gradient(sites: IsingSites, sweeper: Sweeper, q: Q) -> float:
-    return sweeper.total(lambda chunk: sites.coupling_gradient(chunk, q))
+    return sweeper.total(partial(sites.coupling_gradient, q=q))
 
 
 def _secant(x: float, slope: float, last_x: float, last_slope: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from bagwise.infer.gibbs import GibbsResult, run_chains
 from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.infer.laplace import Laplace
 from bagwise.infer.loop import Trace
+from bagwise.infer.monitor import Monitor, State
 from bagwise.infer.newton import warn_unless_converged
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
@@ -40,6 +41,7 @@ class Problem:
     sites: Sites
     jitter: float
     seed: int
+    monitor: Monitor = field(default_factory=Monitor)
 
 
 @dataclass(frozen=True)
@@ -88,26 +90,73 @@ def fit_q(
             learn_mean,
             prior_scale,
         )
-        h = learn(objective)
-    sweeper = Sweeper(problem.data, whitener(h.kernel, problem.Z, problem.jitter))
+        h = _learned(problem.monitor, objective)
+    features = whitener(h.kernel, problem.Z, problem.jitter)
+    # Chains make thousands of passes, and share their features between processes.
+    sweeper = problem.data.sweeper(features, recompute=inference != "gibbs")
     # Every fit starts at v = 0. The last mode of the search for hyperparameters may be one that
     # only its path made attractive: with it, one class of birdsong fell from an AUC of .94 to .33.
     v = np.zeros(len(problem.Z))
     if inference == "laplace":
-        mode = Laplace(problem.likelihood, sweeper).mode(
-            v, h.c0, max_iter=max_iter, tol=tol, verbose=verbose
-        )
-        warn_unless_converged(mode.trace, max_iter, tol)
-        return Result(mode.as_q(h.c0), h.kernel, mode.evidence_trace())
+        laplace = Laplace(problem.likelihood, sweeper)
+        return _climbed(problem.monitor, laplace, h, v, max_iter=max_iter, tol=tol, verbose=verbose)
     if inference == "gibbs":
         return _sample(problem, h, v, sweeper, verbose, **(chains or {}))
     # A mean learned from the evidence stays: the mean-field bound would push it far down.
     learn_mean = learn_mean and not needs_evidence
     q = standard_q(len(problem.Z), h.c0)
-    for sites in filter(None, (problem.sites.warm_start, problem.sites)):
-        run = ascent(sites, sweeper, learn_mean=learn_mean).run
-        q, trace = run(q, max_iter=max_iter, tol=tol, verbose=verbose)
+    for stage, sites in (("warm start", problem.sites.warm_start), ("vi", problem.sites)):
+        if sites is not None:
+            method = ascent(sites, sweeper, learn_mean=learn_mean)
+            q, trace = watched(
+                problem.monitor, stage, method, q, max_iter=max_iter, tol=tol, verbose=verbose
+            )
     return Result(q, h.kernel, trace)
+
+
+def watched(
+    monitor: Monitor,
+    stage: str,
+    method: CoordinateAscent | NewtonAscent,
+    q: Q,
+    **limits: Any,
+) -> tuple[Q, Trace]:
+    """Run an ascent as one stage of a fit, which may have been run before."""
+
+    def work(state: State | None) -> State:
+        found, trace = method.run(q, monitor=monitor, state=state, **limits)
+        return {"q": vars(found), "history": np.array(trace.history), "converged": trace.converged}
+
+    done = monitor.run(stage, work)
+    return Q(**done["q"]), Trace(tuple(done["history"].tolist()), done["converged"])
+
+
+def _learned(monitor: Monitor, objective: EvidenceObjective) -> Hyperparameters:
+    """Hyperparameters from the evidence, as one stage of a fit."""
+
+    def work(state: State | None) -> State:
+        h = learn(objective, monitor=monitor, state=state)
+        return {"kernel": h.kernel, "c0": h.c0}
+
+    done = monitor.run("hyperparameters", work)
+    return Hyperparameters(done["kernel"], done["c0"])
+
+
+def _climbed(
+    monitor: Monitor, laplace: Laplace, h: Hyperparameters, v: Array, **limits: Any
+) -> Result:
+    """Laplace's approximation as one stage of a fit."""
+
+    def work(state: State | None) -> State:
+        mode = laplace.mode(v, h.c0, monitor=monitor, state=state, **limits)
+        warn_unless_converged(mode.trace, limits["max_iter"], limits["tol"])
+        trace = mode.evidence_trace()
+        history = np.array(trace.history)
+        return {"q": vars(mode.as_q(h.c0)), "history": history, "converged": trace.converged}
+
+    done = monitor.run("laplace", work)
+    trace = Trace(tuple(done["history"].tolist()), done["converged"])
+    return Result(Q(**done["q"]), h.kernel, trace)
 
 
 def ascent(sites: Sites, sweeper: Sweeper, *, learn_mean: bool) -> CoordinateAscent | NewtonAscent:

@@ -293,7 +293,7 @@ def run_chains(
     check_integer("burn_in", burn_in, at_least=0)
     check_integer("n_chains", n_chains, at_least=1)
     check_integer("thin", thin, at_least=1)
-    sampler = GibbsSampler(sweeper.chunks, c0)
+    sampler = GibbsSampler(list(sweeper.chunks), c0)
     seeds = np.random.SeedSequence(seed).spawn(n_chains)
     jobs = n_jobs or _default_jobs(sampler, n_chains, burn_in + thin * n_samples)
     run = joblib.delayed(_run_chain)

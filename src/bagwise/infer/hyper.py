@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import whitener
 from bagwise.infer.laplace import Laplace
+from bagwise.infer.monitor import Monitor, State
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.linalg import NotPositiveDefiniteError
@@ -85,45 +86,76 @@ class EvidenceObjective:
         )
 
 
-def learn(objective: EvidenceObjective, max_iter: int = 40) -> Hyperparameters:
-    """Maximise the evidence, from the start or the anchor, whichever is better."""
-    starts = [objective.pack(objective.start), objective.centre]
-    if starts[0].size == 0:
-        return objective.start
-    if not np.allclose(starts[0], starts[1]):
-        starts.sort(key=lambda x: objective(x)[0])
+def learn(
+    objective: EvidenceObjective,
+    max_iter: int = 40,
+    monitor: Monitor | None = None,
+    state: State | None = None,
+) -> Hyperparameters:
+    """Maximise the evidence, from the start or the anchor, whichever is better.
+
+    `state` is what the monitor was given after a step of a run that goes on.
+    """
+
+    def note(step: int, search: Search) -> None:
+        v = objective.v
+        if monitor is not None:
+            monitor.step(step, -search.value, lambda: {"v": v, "step": step} | vars(search))
 
     def in_prior_units(u: Array) -> tuple[float, Array]:
         value, gradient = objective(objective.centre + objective.scale * u)
         return value, objective.scale * gradient
 
+    if state is not None:
+        objective.v = state["v"]
+        found = Search(**{k: state[k] for k in ("x", "value", "gradient", "pairs")})
+        u = minimise(in_prior_units, found, max_iter=max_iter, past=state["step"], note=note)
+        return objective.unpack(objective.centre + objective.scale * u)
+    starts = [objective.pack(objective.start), objective.centre]
+    if starts[0].size == 0:
+        return objective.start
+    if not np.allclose(starts[0], starts[1]):
+        starts.sort(key=lambda x: objective(x)[0])
     u = (starts[0] - objective.centre) / objective.scale
-    u = minimise(in_prior_units, u, max_iter=max_iter)
+    u = minimise(in_prior_units, u, max_iter=max_iter, note=note)
     return objective.unpack(objective.centre + objective.scale * u)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where L-BFGS is: a point, the objective there, and its last steps."""
+
+    x: Array
+    value: float
+    gradient: Array
+    pairs: tuple[tuple[Array, Array], ...] = ()
 
 
 def minimise(
     objective: Callable[[Array], tuple[float, Array]],
-    x: Array,
+    start: Array | Search,
     *,
     max_iter: int,
     tol: float = 1e-3,
     gradient_tol: float = 0.05,
     max_step: float = 1.0,
     memory: int = 10,
+    past: int = 0,
+    note: Callable[[int, Search], None] | None = None,
 ) -> Array:
     """L-BFGS with backtracking; stops at a small gradient when a step gains less than `tol`.
 
     Steps never exceed `max_step` in any coordinate, which keeps the search away from settings
     where the Laplace approximation breaks down; a setting where it does break down counts as
-    a rejected step.
+    a rejected step. A search that goes on starts from where it was after `past` steps; `note`
+    hears of every step.
 
     >>> minimise(lambda x: (float(x @ x), 2 * x), np.array([3.0, -4.0]), max_iter=50).round(3) + 0
     array([0., 0.])
     """
-    value, gradient = objective(x)
-    pairs: list[tuple[Array, Array]] = []
-    for _ in range(max_iter):
+    at = start if isinstance(start, Search) else Search(start, *objective(start))
+    x, value, gradient, pairs = at.x, at.value, at.gradient, list(at.pairs)
+    for k in range(past, max_iter):
         step = -_two_loop(gradient, pairs)
         step *= min(1.0, max_step / float(np.max(np.abs(step), initial=1e-300)))
         found = _backtrack(objective, x, value, gradient, step)
@@ -134,6 +166,8 @@ def minimise(
         if s @ y > 1e-10 * (y @ y):
             pairs = [*pairs, (s, y)][-memory:]
         gain, x, value, gradient = value - new_value, new_x, new_value, new_gradient
+        if note is not None:
+            note(k + 1, Search(x, value, gradient, tuple(pairs)))
         if gain <= tol and np.max(np.abs(gradient)) <= gradient_tol:
             break
     return x

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper
 from bagwise.features import FeatureGradient
-from bagwise.infer.collapsed import LogJoint
+from bagwise.infer.collapsed import LogJoint, watched_climb
 from bagwise.infer.loop import Trace
-from bagwise.infer.newton import cholesky_at_mode, climb
+from bagwise.infer.monitor import Monitor, State
+from bagwise.infer.newton import cholesky_at_mode
 from bagwise.labels import BagLikelihood
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import Chunk, FoldedLikelihood, Q
@@ -63,11 +64,19 @@ class Laplace:
         self._folded = FoldedLikelihood(likelihood, likelihood.link.residual_weight)
 
     def mode(
-        self, v: Array, c0: float, *, max_iter: int = 100, tol: float = 1e-9, verbose: int = 0
+        self,
+        v: Array,
+        c0: float,
+        *,
+        max_iter: int = 100,
+        tol: float = 1e-9,
+        verbose: int = 0,
+        monitor: Monitor | None = None,
+        state: State | None = None,
     ) -> Mode:
         """Maximise log p(T | v) - |v|^2/2, and take its curvature there."""
         target = LogJoint(self._folded, self.sweeper, c0)
-        summit = climb(target, v, max_iter=max_iter, tol=tol, verbose=verbose)
+        summit = watched_climb(target, v, monitor, state, max_iter, tol, verbose)
         L = cholesky_at_mode(summit.P, "use inference='vi' or raise max_iter")
         P_inv, log_det = inverse_from_cholesky(L), logdet_from_cholesky(L)
         return Mode(summit.v, P_inv, log_det, summit.value, summit.trace)

@@ -34,16 +34,20 @@ def converge(
     max_iter: int,
     tol: float,
     verbose: int = 0,
+    past: tuple[float, ...] = (),
+    note: Callable[[S, list[float]], None] | None = None,
 ) -> tuple[S, Trace]:
     """Repeat `step` until the objective twice changes by less than `tol` relative to its size.
+
+    `past` is the history up to `state` of a run that goes on; `note` hears of every step.
 
     >>> state, trace = converge(lambda x: x / 2, 1.0, lambda x: 5 - x, max_iter=100, tol=1e-3)
     >>> trace.converged, round(state, 3)
     (True, 0.002)
     """
-    history = [objective(state)]
-    still = 0
-    for sweep in range(1, max_iter + 1):
+    history = list(past) or [objective(state)]
+    still = int(len(history) > 1 and _is_small(history, tol))
+    for sweep in range(len(history), max_iter + 1):
         state = step(state)
         history.append(objective(state))
         if not np.isfinite(history[-1]):
@@ -53,12 +57,17 @@ def converge(
             )
         if verbose:
             print(f"sweep {sweep:4d}  objective {history[-1]:.6f}")
-        small = abs(history[-1] - history[-2]) <= tol * max(abs(history[-1]), 1.0)
-        still = still + 1 if small else 0
+        if note is not None:
+            note(state, history)
+        still = still + 1 if _is_small(history, tol) else 0
         if still == 2:  # one small change may be an accelerated step that led nowhere
             return state, Trace(tuple(history), True)
     warn_not_converged(max_iter, tol)
     return state, Trace(tuple(history), False)
+
+
+def _is_small(history: list[float], tol: float) -> bool:
+    return abs(history[-1] - history[-2]) <= tol * max(abs(history[-1]), 1.0)
 
 
 def warn_not_converged(max_iter: int, tol: float, scale: str = "relative") -> None:

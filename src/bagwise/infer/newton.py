@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +19,8 @@ Array = NDArray[Any]
 
 SADDLE_STEPS = np.geomspace(1.0, 1e-4, 13)
 PRECISION = 1e-5  # densities by EP and their gradients agree to about that, relatively
+
+PRIOR_CURVATURE = 1.0  # of v ~ N(0, I): flatter directions are not trusted far from a mode
 
 
 class LogDensity(Protocol):
@@ -48,13 +51,16 @@ def climb(
     tol: float,
     enough: float = np.inf,
     verbose: int = 0,
+    past: tuple[float, ...] = (),
+    note: Callable[[Array, list[float]], None] | None = None,
 ) -> Summit:
     """Newton steps with a line search; damped where P is indefinite, and saddles are left.
 
-    A density without a maximum is climbed up to `enough`, which is no convergence.
+    A density without a maximum is climbed up to `enough`, which is no convergence. `past` is the
+    history up to `v` of a climb that goes on; `note` hears of every step.
     """
     gradient, P = density.derivatives(v)
-    history = [density.value(v)]
+    history = list(past) or [density.value(v)]
     require_finite(history[-1], gradient, P)
     converged = False
     while not converged and history[-1] < enough and len(history) <= max_iter:
@@ -75,6 +81,8 @@ def climb(
         history.append(value)
         if verbose:
             print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
+        if note is not None:
+            note(v, history)
     return Summit(v, P, history[-1], Trace(tuple(history), converged))
 
 
@@ -151,14 +159,17 @@ def leave_saddle(
 
 
 def damped_step(P: Array, gradient: Array) -> Array:
-    """Solve (P + damping) step = gradient with the least damping that is positive definite."""
-    damping = 0.0
-    while True:
-        damped = P + damping * np.eye(len(P))
-        if try_cholesky(damped) is not None:
-            with suppress(np.linalg.LinAlgError):  # singular to the last digit
-                return np.linalg.solve(damped, gradient)
-        damping = max(2 * damping, 1e-3 * max(1.0, float(np.max(np.abs(np.diagonal(P))))))
+    """Newton's step, with |P| in place of P where that is not positive definite.
+
+    |P| has the eigenvalues' absolute values: along directions in which the log density is
+    convex the step goes uphill and away from the saddle, where a multiple of the identity
+    added to P would shorten the step in all directions [Dauphin et al. 2014, Eq. 6].
+    """
+    if try_cholesky(P) is not None:
+        with suppress(np.linalg.LinAlgError):  # singular to the last digit
+            return np.linalg.solve(P, gradient)
+    values, vectors = np.linalg.eigh(P)
+    return vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), PRIOR_CURVATURE))
 
 
 def cholesky_at_mode(P: Array, remedy: str) -> Array:

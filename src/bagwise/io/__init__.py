@@ -15,12 +15,14 @@ from bagwise.io.geojson import write_geojson
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.images import ImageFileError, read_image, read_image_folders
 from bagwise.io.modelfile import SCHEMA_VERSION, read_state, write_state
+from bagwise.io.row_files import Hdf5Rows, ParquetRows
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, grid_stride, slides_to_bags
 from bagwise.io.slide_tables import read_slide, read_slide_table
 from bagwise.io.state_codec import ModelFileError, register
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
 from bagwise.io.torch_files import read_slide_pt
+from bagwise.io.write_predictions import write_predictions
 from bagwise.io.write_tables import write_table
 
 __all__ = [
@@ -29,8 +31,10 @@ __all__ = [
     "CTSeries",
     "Columns",
     "DicomError",
+    "Hdf5Rows",
     "ImageFileError",
     "ModelFileError",
+    "ParquetRows",
     "SlideFeatures",
     "SlideFileError",
     "Table",
@@ -52,6 +56,7 @@ __all__ = [
     "window",
     "windowed",
     "write_geojson",
+    "write_predictions",
     "write_state",
     "write_table",
 ]

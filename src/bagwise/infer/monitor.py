@@ -1,0 +1,76 @@
+"""What watches a fit: callbacks after every step, and states from which to go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+State = dict[str, Any]  # of what a model file can hold
+Callback = Callable[[str, int, float, float], object]
+
+
+class Saver(Protocol):
+    """Where states are kept."""
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+
+    def save(self, state: State) -> None:
+        """Keep a state in place of the last one."""
+
+
+class Monitor:
+    """Runs the stages of a fit, tells callbacks about their steps, and saves on the way.
+
+    A stage is a function of the state to go on from (None at its beginning) that returns its
+    result. Stages that are in the `saved` state are not run again.
+
+    >>> monitor = Monitor([lambda stage, step, objective, seconds: print(stage, step, objective)])
+    >>> def count(state):
+    ...     monitor.step(1, -2.0, lambda: {"n": 1})
+    ...     return {"n": 2}
+    >>> monitor.run("counting", count)
+    counting 1 -2.0
+    {'n': 2}
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback] = (),
+        saver: Saver | None = None,
+        saved: State | None = None,
+    ) -> None:
+        self._callbacks = callbacks
+        self._saver = saver
+        self._begun = time.monotonic()
+        saved = saved or {"done": {}, "stage": "", "state": None}
+        self._done: dict[str, State] = dict(saved["done"])
+        self._reached: tuple[str, State | None] = (saved["stage"], saved["state"])
+        self._stage = ""
+        self._state: Callable[[], State] | None = None
+
+    def run(self, stage: str, work: Callable[[State | None], State]) -> State:
+        """The result of a stage: saved, or worked out from where it stopped."""
+        if stage not in self._done:
+            name, state = self._reached
+            self._stage, self._state = stage, None
+            result = work(state if name == stage else None)
+            self._done[stage] = result
+            self._stage, self._state = "", None
+            self.save()
+        return self._done[stage]
+
+    def step(self, step: int, objective: float, state: Callable[[], State]) -> None:
+        """Note one step; `state` makes what is needed to go on after it."""
+        self._state = state
+        for callback in self._callbacks:
+            callback(self._stage, step, objective, time.monotonic() - self._begun)
+        if self._saver is not None and self._saver.due():
+            self.save()
+
+    def save(self) -> None:
+        """Write what has been reached, if states are kept at all."""
+        if self._saver is not None:
+            state = None if self._state is None else self._state()
+            self._saver.save({"done": self._done, "stage": self._stage, "state": state})

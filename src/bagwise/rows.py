@@ -1,0 +1,167 @@
+"""Rows of features that need not fit in memory: read in ranges, scaled on the way."""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+BLOCK_ROWS = 4096
+
+
+class RowSource(ABC):
+    """An (N, D) table of features that lives elsewhere; slices of it are arrays.
+
+    Subclasses read a range of rows. `source[5:9]`, `source[[3, 1]]` and `source[mask]` read what
+    they need in ranges; `np.asarray(source)` reads everything.
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Array:
+        """Rows start..stop-1 as an array of `dtype`."""
+
+    @property
+    def ndim(self) -> int:
+        """Always 2."""
+        return 2
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and variance of each column."""
+        return _block_moments(self)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Array:
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            if step == 1:
+                return self.read(start, max(start, stop))
+            return self[np.arange(start, stop, step)]
+        if isinstance(rows, tuple):
+            raise TypeError(
+                "rows that live in a file are read whole: take source[rows] first, then columns"
+            )
+        index = np.asarray(rows)
+        if index.ndim == 0:
+            return self.read(int(index) % len(self), int(index) % len(self) + 1)[0]
+        index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
+        return self._gather(np.where(index < 0, index + len(self), index))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.read(0, len(self)), dtype=dtype)
+
+    def _gather(self, index: NDArray[np.int64]) -> Array:
+        """Any rows, each block of the source read once."""
+        out = np.empty((len(index), self.shape[1]), dtype=self.dtype)
+        order = np.argsort(index, kind="stable")
+        block = index[order] // BLOCK_ROWS
+        for part in np.split(order, np.flatnonzero(np.diff(block)) + 1):
+            if len(part):
+                first = int(index[part[0]])
+                out[part] = self.read(first, int(index[part[-1]]) + 1)[index[part] - first]
+        return out
+
+
+class ScaledRows(RowSource):
+    """(X - shift) / scale in the dtype asked for, computed for the rows that are read.
+
+    >>> X = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> ScaledRows(X, np.ones(2), np.full(2, 2.0))[:]
+    array([[0. , 0.5],
+           [1. , 1.5]])
+    """
+
+    def __init__(self, X: Any, shift: Array, scale: Array, dtype: Any = None) -> None:
+        self.X = X
+        self.shape = (len(X), X.shape[1])
+        self.dtype = np.dtype(X.dtype if dtype is None else dtype)
+        self.shift, self.scale = shift.astype(self.dtype), scale.astype(self.dtype)
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._scaled(self.X[start:stop])
+
+    def _gather(self, index: NDArray[np.int64]) -> Array:
+        return self._scaled(self.X[index])
+
+    def moments(self) -> tuple[Array, Array]:
+        mean, variance = column_moments(self.X)
+        return (mean - self.shift) / self.scale, variance / np.square(self.scale, dtype=np.float64)
+
+    def _scaled(self, X: Array) -> Array:
+        return (X.astype(self.dtype, copy=False) - self.shift) / self.scale
+
+
+class RowRange:
+    """Some consecutive rows of a source, read only when they are looked at."""
+
+    def __init__(self, source: RowSource, rows: slice) -> None:
+        self.source = source
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.source[self.rows], dtype=dtype)
+
+
+def blocks(n_rows: int, size: int = BLOCK_ROWS) -> Iterator[slice]:
+    """Slices of `size` rows that cover all of them.
+
+    >>> list(blocks(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    return (slice(a, min(a + size, n_rows)) for a in range(0, n_rows, size))
+
+
+def column_moments(X: Any) -> tuple[Array, Array]:
+    """Mean and variance of each column in float64, in one pass over blocks of rows.
+
+    The blocks' moments are joined by the formula of Chan, Golub and LeVeque, which does not
+    cancel where means are large.
+
+    >>> column_moments(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    (array([2., 5.]), array([1., 0.]))
+    """
+    return X.moments() if isinstance(X, RowSource) else _block_moments(X)
+
+
+def _block_moments(X: Any) -> tuple[Array, Array]:
+    n, mean, squares = 0, np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    for rows in blocks(len(X)):
+        block = np.asarray(X[rows], dtype=np.float64)
+        its_mean = block.mean(axis=0)
+        block = block - its_mean
+        total = n + len(block)
+        gap = its_mean - mean
+        squares += np.einsum("nd,nd->d", block, block) + gap**2 * (n * len(block) / total)
+        mean += gap * (len(block) / total)
+        n = total
+    return mean, squares / max(n, 1)
+
+
+def is_elsewhere(X: Any) -> bool:
+    """Whether rows stay in a file: a source, or an array over a memory map.
+
+    >>> is_elsewhere(np.zeros((2, 2)))
+    False
+    """
+    while isinstance(X, np.ndarray):
+        if isinstance(X, np.memmap):
+            return True
+        X = X.base
+    if isinstance(X, memoryview):
+        X = X.obj
+    if isinstance(X, ScaledRows):
+        return is_elsewhere(X.X)
+    return isinstance(X, RowSource | mmap.mmap)

@@ -1,0 +1,229 @@
+"""A fit that is killed, interrupted or resumed ends where an uninterrupted one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bagwise as bw
+from bagwise.checkpoints import previous
+
+B, SIZE = 40, 5
+MODELS: dict[str, Callable[..., Any]] = {
+    "logistic": bw.VGPMIL,
+    "factorised": lambda **k: bw.VGPMIL(label_posterior="factorised", H=100.0, **k),
+    "gamma": bw.GammaVGPMIL,
+    "large margin": bw.LargeMarginVGPMIL,
+    "probit": bw.ProbitVGPMIL,
+    "laplace": lambda **k: bw.ProbitVGPMIL(inference="laplace", **k),
+    "ising": lambda **k: bw.IsingVGPMIL(neighbors="chain", **k),
+    "diagonal": lambda **k: bw.IsingVGPMIL(neighbors="chain", moments="diagonal", **k),
+    "learned coupling": lambda **k: bw.IsingVGPMIL(neighbors="chain", coupling="learn", **k),
+}
+SETTINGS: dict[str, Any] = {"n_inducing": 8, "random_state": 0, "max_iter": 60}
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def make_bags(shift: float = 3.0) -> bw.Bags:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(B * SIZE, 2))
+    X[np.arange(1, B, 2) * SIZE, 0] += shift
+    return bw.Bags.from_arrays(X, np.repeat(np.arange(B), SIZE), y=np.arange(B) % 2)
+
+
+class Stop(Exception):
+    """Ends a fit from within."""
+
+
+def stop_at(n: int, error: type[BaseException] = Stop) -> Callable[..., None]:
+    """A callback that raises at the n-th step of the whole fit."""
+    calls = []
+
+    def callback(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == n:
+            raise error
+
+    return callback
+
+
+def count_steps(model: Any, bags: bw.Bags) -> int:
+    calls: list[Any] = []
+    model.fit(bags, callbacks=[lambda *a: calls.append(a)])
+    return len(calls)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_resumed_fits_end_where_others_end(name: str, share: float, tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    whole = MODELS[name](**SETTINGS)
+    steps = count_steps(whole, bags)
+    part = MODELS[name](**SETTINGS | {"random_state": None})  # no seed: the file knows
+    with pytest.raises(Stop):
+        MODELS[name](**SETTINGS).fit(
+            bags,
+            checkpoint=path,
+            checkpoint_minutes=0,
+            callbacks=[stop_at(max(2, round(share * steps)))],
+        )
+    part.fit(bags, resume=path)
+    assert part.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
+    np.testing.assert_allclose(part.posterior_.m, whole.posterior_.m, rtol=1e-6, atol=1e-7)
+    assert part.n_iter_ == whole.n_iter_
+
+
+def test_other_chunks_may_resume(tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    whole = bw.LargeMarginVGPMIL(**SETTINGS).fit(bags)
+    with pytest.raises(Stop):
+        bw.LargeMarginVGPMIL(**SETTINGS).fit(
+            bags, checkpoint=path, checkpoint_minutes=0, callbacks=[stop_at(30)]
+        )
+    found = bw.LargeMarginVGPMIL(**SETTINGS, chunk_size=17, memory_budget=0).fit(bags, resume=path)
+    assert found.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
+
+
+def test_a_finished_fit_resumes_at_once(tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    first = bw.ProbitVGPMIL(**SETTINGS).fit(bags, checkpoint=path)
+    calls: list[Any] = []
+    again = bw.ProbitVGPMIL(**SETTINGS).fit(
+        bags, resume=path, callbacks=[lambda *a: calls.append(a)]
+    )
+    assert not calls
+    np.testing.assert_array_equal(again.posterior_.m, first.posterior_.m)
+    np.testing.assert_array_equal(again.elbo_history_, first.elbo_history_)
+
+
+KILLED = """
+import os, signal, sys
+from test_checkpoints import MODELS, SETTINGS, make_bags
+steps = []
+def callback(*args):
+    steps.append(args)
+    if len(steps) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+model = MODELS[sys.argv[1]](**SETTINGS)
+model.fit(make_bags(), checkpoint=sys.argv[2], checkpoint_minutes=0, callbacks=[callback])
+"""
+
+
+@pytest.mark.parametrize("name", ["logistic", "probit", "large margin"])
+def test_killed_fits_resume(name: str, tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    whole = MODELS[name](**SETTINGS)
+    steps = count_steps(whole, bags)
+    here = str(Path(__file__).parent)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, here])}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", KILLED, name, str(path), str(round(0.7 * steps))],
+        env=env,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    found = MODELS[name](**SETTINGS).fit(bags, resume=path)
+    assert found.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
+
+
+def test_ctrl_c_leaves_a_checkpoint(tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    whole = bw.LargeMarginVGPMIL(**SETTINGS)
+    steps = count_steps(whole, bags)
+    interrupted = bw.LargeMarginVGPMIL(**SETTINGS)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.fit(
+            bags,
+            checkpoint=path,
+            checkpoint_minutes=60,
+            callbacks=[stop_at(steps // 2, KeyboardInterrupt)],
+        )
+    calls: list[Any] = []
+    found = bw.LargeMarginVGPMIL(**SETTINGS)
+    found.fit(bags, resume=path, callbacks=[lambda *a: calls.append(a)])
+    assert len(calls) == steps - steps // 2
+    assert found.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
+
+
+def checkpointed(path: Path, **changes: Any) -> Any:
+    model = bw.ProbitVGPMIL(**SETTINGS | changes)
+    return model.fit(make_bags(), checkpoint=path, checkpoint_minutes=0)
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "gone"])
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "fit.ckpt"
+    whole = checkpointed(path)
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-200] if damage == "cut" else b"x" * 5000)
+    with pytest.warns(UserWarning, match="going on from the one before it"):
+        found = bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), resume=path)
+    assert found.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
+    assert path.exists(), "the fit that goes on writes to the file it resumed"
+
+
+def test_two_damaged_checkpoints_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "fit.ckpt"
+    checkpointed(path)
+    for file in (path, previous(path)):
+        file.write_bytes(b"nothing")
+    with (
+        pytest.warns(UserWarning, match="the one before it"),
+        pytest.raises(ValueError, match="cannot read"),
+    ):
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), resume=path)
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    model = bw.ProbitVGPMIL(**SETTINGS).fit(make_bags())
+    model.save(tmp_path / "m.bagwise")
+    with pytest.raises(ValueError, match="holds a 'ProbitVGPMIL', not a checkpoint"):
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), resume=tmp_path / "m.bagwise")
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint .*none.ckpt to resume from"):
+        bw.ProbitVGPMIL().fit(make_bags(), resume=tmp_path / "none.ckpt")
+    with pytest.raises(FileNotFoundError, match="make it before the fit"):
+        bw.ProbitVGPMIL().fit(make_bags(), checkpoint=tmp_path / "nowhere" / "fit.ckpt")
+
+
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fit.ckpt"
+    checkpointed(path)
+    with pytest.raises(ValueError, match="another fit: n_inducing differ"):
+        bw.ProbitVGPMIL(**SETTINGS | {"n_inducing": 9}).fit(make_bags(), resume=path)
+    with pytest.raises(ValueError, match="another fit: the features differ"):
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(2.0), resume=path)
+    with pytest.raises(ValueError, match="another fit: the model"):
+        bw.VGPMIL(**SETTINGS).fit(make_bags(), resume=path)
+    with pytest.raises(ValueError, match="another fit: the labels differ"):
+        y = 1 - np.asarray(make_bags().y)
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), y, resume=path)
+
+
+def test_gibbs_takes_no_checkpoints(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'gibbs' .* writes no checkpoints; use inference='vi'"):
+        bw.ProbitVGPMIL(inference="gibbs").fit(make_bags(), checkpoint=tmp_path / "fit.ckpt")
+
+
+def test_callbacks_hear_of_every_step() -> None:
+    calls: list[Any] = []
+    model = bw.VGPMIL(**SETTINGS).fit(make_bags(), callbacks=[lambda *a: calls.append(a)])
+    sweeps = [c for c in calls if c[0] == "vi"]
+    assert [c[1] for c in sweeps] == list(range(1, model.n_iter_ + 1))
+    assert [c[2] for c in sweeps] == model.elbo_history_[1:].tolist()
+    seconds = [c[3] for c in calls]
+    assert seconds == sorted(seconds) and seconds[0] >= 0
+    assert calls[0][0] == "hyperparameters"
+    with pytest.raises(TypeError, match="callbacks are functions of"):
+        bw.VGPMIL().fit(make_bags(), callbacks=["print"])

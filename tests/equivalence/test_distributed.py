@@ -1,0 +1,174 @@
+"""Distributed fits give what serial fits give, also when a worker dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bagwise as bw
+from bagwise.distributed import DaskBags, PartError
+from bagwise.rows import column_moments
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::DeprecationWarning",
+    "ignore::ResourceWarning",
+)
+
+B, SIZE = 40, 5
+SETTINGS: dict[str, Any] = {"n_inducing": 8, "random_state": 0, "max_iter": 8, "chunk_size": 30}
+MODELS: dict[str, tuple[Callable[..., Any], float]] = {
+    "logistic": (bw.VGPMIL, 1e-8),
+    "probit": (bw.ProbitVGPMIL, 1e-8),
+    "laplace": (lambda **k: bw.ProbitVGPMIL(inference="laplace", **k), 1e-8),
+    "factorised": (lambda **k: bw.VGPMIL(label_posterior="factorised", H=100.0, **k), 1e-8),
+    "large margin": (lambda **k: bw.LargeMarginVGPMIL(init={"pi": START}, **k), 1e-8),
+    # EP starts cold on workers and stops within its own tolerance.
+    "ising": (lambda **k: bw.IsingVGPMIL(neighbors="chain", **k), 1e-6),
+}
+START = np.random.default_rng(1).random(B * SIZE)
+
+
+def make_bags() -> bw.Bags:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(B * SIZE, 2)) * [1.0, 50.0]
+    X[np.arange(1, B, 2) * SIZE, 0] += 3
+    known = np.where(np.arange(B * SIZE) % 17 == 0, 0.0, np.nan)
+    known[np.arange(1, B, 2) * SIZE] = np.nan
+    bag_ids = np.repeat(np.arange(B), SIZE)
+    return bw.Bags.from_arrays(X, bag_ids, y=np.arange(B) % 2, instance_labels=known)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_distributed_fits_are_serial_fits(name: str, client: Any) -> None:
+    bags = make_bags()
+    model, tolerance = MODELS[name]
+    serial = model(**SETTINGS).fit(bags)
+    found = model(**SETTINGS).fit(DaskBags.from_bags(bags, n_chunks=3), client=client)
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=tolerance)
+    p, q = (m.predict_instance_proba(bags) for m in (found, serial))
+    np.testing.assert_allclose(p, q, atol=100 * tolerance)
+    assert found.n_features_in_ == 2 and found.classes_.tolist() == [0, 1]
+
+
+def test_rows_stay_with_workers_and_are_read_like_an_array(client: Any) -> None:
+    bags = make_bags()
+    here = DaskBags.from_bags(bags, n_chunks=3).connect(client)
+    index = np.array([199, 0, 77, 77, 3])
+    np.testing.assert_array_equal(here.X[index], bags.X[index])
+    np.testing.assert_array_equal(here.X[50:140], bags.X[50:140])
+    np.testing.assert_array_equal(here.offsets, bags.offsets)
+    np.testing.assert_array_equal(here.y, bags.y)
+    for found, expected in zip(column_moments(here.X), column_moments(bags.X), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_lost_worker_does_not_change_the_fit(client: Any) -> None:
+    bags = make_bags()
+    settings = SETTINGS | {"learn_hyperparameters": False}
+    model = bw.LargeMarginVGPMIL(**settings)
+    serial = bw.LargeMarginVGPMIL(**settings).fit(bags)
+    killed: list[int] = []
+
+    def kill_one(stage: str, step: int, objective: float, seconds: float) -> None:
+        if stage == "vi" and step == 5:
+            pids = client.run(os.getpid)
+            killed.append(next(iter(pids.values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    model.fit(DaskBags.from_bags(bags, n_chunks=3), client=client, callbacks=[kill_one])
+    assert killed
+    assert model.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+    client.wait_for_workers(1, timeout=30)
+
+
+def test_a_part_that_keeps_failing_is_named(client: Any, tmp_path: Path) -> None:
+    paths = [tmp_path / "a.parquet", tmp_path / "gone.parquet"]
+    make_bags()[:20].to_frame().to_parquet(paths[0])
+    parts = DaskBags.from_parquet(paths, instance_label="instance_label")
+    with pytest.raises(PartError, match=r"part 1 \(.*gone.parquet\) failed on its workers 4 times"):
+        bw.ProbitVGPMIL(**SETTINGS).fit(parts, client=client)
+
+
+def test_parquet_files_are_read_by_workers(client: Any, tmp_path: Path) -> None:
+    bags = make_bags()
+    paths = [tmp_path / f"{i}.parquet" for i in range(2)]
+    for path, part in zip(paths, (bags[:15], bags[15:]), strict=True):
+        part.to_frame().to_parquet(path)
+    parts = DaskBags.from_parquet(paths, instance_label="instance_label")
+    assert len(parts) == 2
+    found = bw.ProbitVGPMIL(**SETTINGS).fit(parts, client=client)
+    names = [f"x{j}" for j in range(2)]
+    serial = bw.ProbitVGPMIL(**SETTINGS).fit(bags.with_X(bags.X, feature_names=names))
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+    assert found.feature_names_in_.tolist() == names
+    with pytest.raises(ValueError, match="is in several parts"):
+        bw.ProbitVGPMIL().fit(
+            DaskBags.from_parquet([paths[0]] * 2, instance_label="instance_label"), client=client
+        )
+
+
+def test_what_is_not_distributed_says_so(client: Any, tmp_path: Path) -> None:
+    parts = DaskBags.from_bags(make_bags(), n_chunks=2)
+    with pytest.raises(ValueError, match=r"'gibbs' .* is not distributed"):
+        bw.ProbitVGPMIL(inference="gibbs").fit(parts, client=client)
+    with pytest.raises(ValueError, match="a distributed fit of it writes no checkpoints"):
+        bw.LargeMarginVGPMIL().fit(parts, client=client, checkpoint=tmp_path / "c")
+    with pytest.raises(TypeError, match="fitted with a Dask client"):
+        bw.VGPMIL().fit(parts)
+    with pytest.raises(TypeError, match="client is for bagwise"):
+        bw.VGPMIL().fit(make_bags(), client=client)
+
+
+def test_distributed_fits_resume(client: Any, tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    parts = DaskBags.from_bags(bags, n_chunks=3)
+    serial = bw.VGPMIL(**SETTINGS).fit(bags)
+
+    class Stop(Exception):
+        pass
+
+    def stop(stage: str, step: int, objective: float, seconds: float) -> None:
+        if stage == "vi" and step == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        bw.VGPMIL(**SETTINGS).fit(
+            parts, client=client, checkpoint=path, checkpoint_minutes=0, callbacks=[stop]
+        )
+    found = bw.VGPMIL(**SETTINGS).fit(bags, resume=path)  # and on one machine
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5])
+def test_wrong_numbers_of_parts_are_refused(n: Any) -> None:
+    with pytest.raises(ValueError, match="n_chunks must be an integer of at least 1"):
+        DaskBags.from_bags(make_bags(), n_chunks=n)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 40, 100])
+def test_parts_are_all_bags_once(n: int) -> None:
+    bags = make_bags()
+    parts = [read() for read in DaskBags.from_bags(bags, n_chunks=n).readers]
+    assert len(parts) == min(n, B)
+    np.testing.assert_array_equal(bw.Bags.concat(parts).X, bags.X)
