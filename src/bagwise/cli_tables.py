@@ -262,10 +262,10 @@ def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
     """
     with user_errors(debug):
         from bagwise.cli_output import show_model
-        from bagwise.estimators import load
         from bagwise.model_card import describe_model
+        from bagwise.saving import load_two_class
 
-        found = describe_model(load(model))
+        found = describe_model(load_two_class(model))
         if json:
             print_json(found)
         else:
@@ -309,10 +309,10 @@ def load_both(
     skip: tuple[str, ...] = (),
 ) -> "tuple[Table, Any]":
     """The table and the model, the model first: it knows the columns."""
-    from bagwise.estimators import load
+    from bagwise.saving import load_two_class
     from bagwise.workflow import read_for_model
 
-    fitted = load(model)
+    fitted = load_two_class(model)
     data = read_for_model(fitted, table, asked, slides=slides, delimiter=delimiter, skip=skip)
     return data, fitted
 
