@@ -60,8 +60,8 @@ PredictionFile = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, or - for standard output; "
-        "TABLE.predictions.csv by default.",
+        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, FOLDER/ for one .geojson per bag, or "
+        "- for standard output; TABLE.predictions.csv by default.",
     ),
 ]
 TileSize = Annotated[float | None, typer.Option(help="Edge of a tile in pixels, for .geojson.")]

@@ -137,12 +137,15 @@ def predict(
 
     [cyan]bagwise predict m.bagwise slide.csv -o slide.geojson --tile-size 256[/cyan] (for QuPath)
 
+    [cyan]bagwise predict m.bagwise features/ -o tiles/ --tile-size 256[/cyan] (one file per slide)
+
     [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
     """
     with user_errors(debug):
-        from bagwise.cli_output import write_predictions
+        from bagwise.cli_output import check_output, write_predictions
 
         path = output or default_name(table, ".predictions.csv")
+        check_output(path, force)
         with progress("predicting", json or path == "-"):
             asked = columns(bag, coords=coords)
             # Labels are not needed, so nothing can be wrong with them.
@@ -158,7 +161,8 @@ def predict(
         if json:
             print_json(result)
         elif path != "-":
-            say(f"wrote {path}: {result['rows']} rows; p_mean is of {result['positive']!r}")
+            files = f" in {result['files']} files" if result["files"] > 1 else ""
+            say(f"wrote {path}: {result['rows']} rows{files}; p_mean is of {result['positive']!r}")
 
 
 def evaluate(
