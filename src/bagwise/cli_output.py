@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bagwise.io.tables import Table
 
 GEOJSON_ENDS = (".geojson", ".json")
-FOLDER_ENDS = ("/", os.sep)
 SCORES = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
@@ -35,7 +34,7 @@ SCORES = {
 
 def check_output(path: str, force: bool) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
-    if path == "-" or path.endswith(FOLDER_ENDS):
+    if path == "-" or _is_folder(path):
         return
     if not force:
         refuse_existing(path)
@@ -56,13 +55,17 @@ def write_predictions(
     """Write predictions in the format that `path` names; returns what was written."""
     positive = class_names(model)[1]
     done = {"output": path, "bags": len(table.bags), "positive": positive}
-    if path.endswith(FOLDER_ENDS):
+    if _is_folder(path):
         return done | _write_tiles(table, found, _tile_files(table, path), tile_size, force)
     if path.lower().endswith(GEOJSON_ENDS):
         return done | _write_tiles(table, found, [path], tile_size, force)
     frame = (instance_frame if instances else bag_frame)(model, table, found)
     write_table(frame, path, overwrite=force)
     return done | {"rows": len(frame), "files": 1}
+
+
+def _is_folder(path: str) -> bool:
+    return path.endswith(("/", os.sep)) or os.path.isdir(path)
 
 
 def _tile_files(table: Table, folder: str) -> list[str]:

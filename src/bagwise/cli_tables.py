@@ -28,6 +28,7 @@ from bagwise.cli_options import (
     PageFile,
     Positive,
     PredictionFile,
+    ResampleSeed,
     Seed,
     Settings,
     Slides,
@@ -173,6 +174,7 @@ def evaluate(
     instance_label: InstanceLabel = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
+    seed: ResampleSeed = 0,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -193,7 +195,7 @@ def evaluate(
             from bagwise.seen_bags import count_seen, seen_in_fit
             from bagwise.workflow import evaluate_table
 
-            scores = evaluate_table(fitted, data)
+            scores = evaluate_table(fitted, data, seed)
         tell(data, json)
         if not json and (seen := seen_in_fit(fitted, data.bags, data.name)):
             say(f"note: {seen}")
@@ -215,6 +217,7 @@ def report(
     output: PageFile = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
+    seed: ResampleSeed = 0,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -246,6 +249,7 @@ def report(
                 data_name=data.name,
                 image_shape=image,
                 command=command_line(),
+                seed=seed,
                 overwrite=force,
             )
         tell(data, json)

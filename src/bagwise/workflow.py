@@ -233,7 +233,7 @@ def fit_table(
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
     _fit(estimator, train, table.places)
     estimator.metadata_ = _metadata(table, train, test, classes, seed, command)
-    scores = None if test is None else scored(estimator, test)
+    scores = None if test is None else scored(estimator, test, seed)
     notes = (*(() if note is None else (note,)), *suspects(bags))
     return Fitted(estimator, scores, notes)
 
@@ -369,7 +369,7 @@ def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
         )
 
 
-def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
+def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     """Scores of a model on a labelled table, with 95 % bootstrap intervals over bags."""
     if table.bags.y is None:
         known = _remembered(model).label
@@ -378,10 +378,10 @@ def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
             f"{table.name} has no column that looks like bag labels{fitted_on}; scores need "
             "labels: name their column with --label COLUMN"
         )
-    return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)))
+    return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)), seed)
 
 
-def scored(model: Any, bags: Bags) -> dict[str, Any]:
+def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     """Scores of bags, their intervals, and scores of instances where their labels are known."""
     assert bags.y is not None
     p = model.predict_proba(bags)
@@ -390,13 +390,13 @@ def scored(model: Any, bags: Bags) -> dict[str, Any]:
     return {
         "positive": class_names(model)[1],
         "bags": metrics.bag_scores(model, bags),
-        "intervals": intervals(bags.y == model.classes_[1], p),
+        "intervals": intervals(bags.y == model.classes_[1], p, seed),
         "instances": metrics.instance_scores(model, bags) if has_truth else None,
     }
 
 
-def intervals(positive: Array, p: Array) -> dict[str, tuple[float, float]]:
+def intervals(positive: Array, p: Array, seed: int = 0) -> dict[str, tuple[float, float]]:
     """95 % bootstrap interval of each headline score; none where there is one class only."""
     if positive.all() or not positive.any():
         return {}
-    return metrics.bootstrap_scores(positive, p)
+    return metrics.bootstrap_scores(positive, p, random_state=seed)

@@ -78,7 +78,7 @@ class WeaklySupervisedDetector(BaseEstimator):
         *,
         proposals: Callable[[Any], Any] | None = None,
         encoder: Callable[[Any, Any], Any] | None = None,
-        n_components: int | None = 30,
+        n_components: int | None = 60,
         class_names: Sequence[Any] | None = None,
         positive_overlap: float = 0.5,
         negative_overlap: float = 0.3,

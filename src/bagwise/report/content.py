@@ -44,6 +44,7 @@ def page_content(
     data_name: str,
     image_shape: tuple[int, int] | None = None,
     command: str | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Everything a page shows, with the predictions of `model` for `bags`."""
     found = predict_all(model, bags)
@@ -54,12 +55,12 @@ def page_content(
         "negative": str(classes[0]),
         "positive": str(classes[1]),
         "scale": SCALE,
-        "headline": headline(truth, found),
+        "headline": headline(truth, found, seed),
         "bags": bag_columns(bags, truth, found),
         "instances": instance_columns(bags, found, image_shape),
         "image": None if image_shape is None else list(image_shape),
         "reliability": None if truth is None else reliability(truth, found.bag_p[:, 1]),
-        "roc": roc(truth, found.bag_p[:, 1]),
+        "roc": roc(truth, found.bag_p[:, 1], seed),
         "card": card(model, bags, data_name, command),
         "notes": notes(model, bags, data_name),
     }
@@ -70,7 +71,7 @@ def whole(values: Array) -> list[int]:
     return np.rint(np.asarray(values, dtype=np.float64) * SCALE).astype(np.int64).tolist()
 
 
-def headline(truth: Array | None, found: Predictions) -> list[dict[str, Any]]:
+def headline(truth: Array | None, found: Predictions, seed: int) -> list[dict[str, Any]]:
     """Figures at the top: scores with intervals where labels are known, else counts."""
     called = int(np.sum(found.bag_p[:, 1] > 0.5))
     unsure = int(np.sum((found.bag_p[:, 1] > 0.2) & (found.bag_p[:, 1] < 0.8)))
@@ -81,7 +82,7 @@ def headline(truth: Array | None, found: Predictions) -> list[dict[str, Any]]:
     ]
     if truth is None or truth.all() or not truth.any():
         return counts
-    limits = intervals(truth, found.bag_p)
+    limits = intervals(truth, found.bag_p, seed)
     return [*map(_figure_maker(truth, found, limits), HEADLINES), counts[0]]
 
 
@@ -192,11 +193,11 @@ def reliability(truth: Array, p: Array, n_bins: int = 8) -> list[dict[str, float
     ]
 
 
-def roc(truth: Array | None, p: Array) -> dict[str, Any] | None:
+def roc(truth: Array | None, p: Array, seed: int) -> dict[str, Any] | None:
     """The ROC curve with its band, or None where there are not both classes."""
     if truth is None or truth.all() or not truth.any():
         return None
-    band = metrics.roc_band(truth, p)
+    band = metrics.roc_band(truth, p, random_state=seed)
     curves = {name: np.round(getattr(band, name), 4).tolist() for name in ("x", "y", "low", "high")}
     return {**curves, "auc": round(metrics.roc_auc(truth, p), 4)}
 
