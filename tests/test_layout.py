@@ -65,6 +65,7 @@ ORDER = [
     "metrics",
     "seen_bags",
     "model_names",
+    "class_labels",
     "workflow",
     "model_card",
     "plots",

@@ -111,10 +111,10 @@ def show_benchmark(rows: "list[Row]", output: Path, json: bool) -> None:
     lines = summary_table(rows)
     if json:
         from bagwise.benchmark.report import COLUMNS
-        from bagwise.cli_output import to_json
+        from bagwise.cli_output import print_json
 
         scores = [dict(zip(COLUMNS, line, strict=True)) for line in lines]
-        print(to_json({"output": str(output), "folds": len(rows), "scores": scores}))
+        print_json({"output": str(output), "folds": len(rows), "scores": scores})
         return
     _print_summary(Console(), lines)
     say(f"{len(rows)} folds in {output}: results.md, results.csv")
@@ -141,10 +141,10 @@ def print_datasets_json(name: str | None) -> None:
     """Print the list of data sets, or the entry of one, as JSON."""
     from dataclasses import asdict
 
-    from bagwise.cli_output import to_json
+    from bagwise.cli_output import print_json
     from bagwise.datasets.catalogue import ENTRIES, entry
 
-    print(to_json([asdict(e) for e in ENTRIES] if name is None else asdict(entry(name))))
+    print_json([asdict(e) for e in ENTRIES] if name is None else asdict(entry(name)))
 
 
 def print_datasets(name: str | None) -> None:

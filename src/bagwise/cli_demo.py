@@ -46,10 +46,10 @@ def demo(
     if json:
         from dataclasses import asdict
 
-        from bagwise.cli_output import to_json
+        from bagwise.cli_output import print_json
 
         files = [str(path) for path in outcome.files]
-        print(to_json({"scores": [asdict(row) for row in outcome.rows], "files": files}))
+        print_json({"scores": [asdict(row) for row in outcome.rows], "files": files})
     else:
         from rich.console import Console
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bagwise.class_labels import class_names
+from bagwise.cli_errors import say
 from bagwise.io.atomic import refuse_existing
 from bagwise.io.geojson import write_geojson
 from bagwise.io.write_tables import check_writable, write_table
-from bagwise.model_card import iterations, selected, weight_lines
-from bagwise.workflow import Predictions, bag_frame, class_names, instance_frame
+from bagwise.model_card import describe_fit, iterations, selected, weight_lines
+from bagwise.workflow import Predictions, bag_frame, instance_frame
 
 if TYPE_CHECKING:
     from bagwise.io.tables import Table
@@ -111,6 +113,31 @@ def _write_tiles(
             overwrite=force,
         )
     return {"rows": bags.n_instances, "files": len(files)}
+
+
+def show_fit(fitted: Any, path: str, json: bool) -> None:
+    """Say what was fitted and where it is."""
+    model = fitted.model
+    how = describe_fit(model)
+    if json:
+        print_json(
+            {
+                "output": path,
+                "model": type(model).__name__,
+                "positive": model.metadata_["classes"][1],
+                **how,
+                "held_out": fitted.held_out,
+            }
+        )
+        return
+    if fitted.held_out is not None:
+        show_scores(fitted.held_out, heading="Held-out bags")
+    state = "converged" if how["converged"] else "NOT converged"
+    say(
+        f"wrote {path}: {type(model).__name__}, {state} after "
+        f"{iterations(how['n_iter'])}, "
+        f"positive class {model.metadata_['classes'][1]!r}"
+    )
 
 
 def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
@@ -221,3 +248,17 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; what is not a number (NaN) becomes null."""
+    print(to_json(value))
+
+
+def file_size(size: int) -> str:
+    """Bytes in a unit that leaves digits to see.
+
+    >>> file_size(41_300), file_size(2_340_000)
+    ('41 kB', '2.3 MB')
+    """
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} kB"

@@ -108,6 +108,8 @@ def fit(
         for note in fitted.notes:
             say(note)
         fitted.model.save(path, overwrite=force)
+        from bagwise.cli_output import show_fit
+
         show_fit(fitted, path, json)
 
 
@@ -143,7 +145,7 @@ def predict(
     [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
     """
     with user_errors(debug):
-        from bagwise.cli_output import check_output, write_predictions
+        from bagwise.cli_output import check_output, print_json, write_predictions
 
         path = output or default_name(table, ".predictions.csv")
         check_output(path, force)
@@ -187,7 +189,7 @@ def evaluate(
     [cyan]bagwise evaluate m.bagwise cells.parquet --bag slide --label diagnosis --json[/cyan]
     """
     with user_errors(debug):
-        from bagwise.cli_output import show_scores
+        from bagwise.cli_output import print_json, show_scores
 
         asked = columns(bag, label, instance_label)
         with progress("evaluating", json):
@@ -231,6 +233,7 @@ def report(
     [cyan]bagwise report m.bagwise cells.parquet --coords x y -o report.html[/cyan]
     """
     with user_errors(debug):
+        from bagwise.cli_output import file_size, print_json
         from bagwise.io.atomic import refuse_existing
 
         path = output or default_name(table, ".report.html")
@@ -269,7 +272,7 @@ def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
     [cyan]bagwise inspect musk1.bagwise --json[/cyan]
     """
     with user_errors(debug):
-        from bagwise.cli_output import show_model
+        from bagwise.cli_output import print_json, show_model
         from bagwise.model_card import describe_model
         from bagwise.saving import load_two_class
 
@@ -361,47 +364,3 @@ def tell(table: "Table", quiet: bool) -> None:
     for note in table.notes:
         say(note)
     say(f"read {table.name}: {table.bags!r}")
-
-
-def show_fit(fitted: Any, path: str, json: bool) -> None:
-    """Say what was fitted and where it is."""
-    from bagwise.cli_output import show_scores
-    from bagwise.model_card import describe_fit, iterations
-
-    model = fitted.model
-    how = describe_fit(model)
-    if json:
-        print_json(
-            {
-                "output": path,
-                "model": type(model).__name__,
-                "positive": model.metadata_["classes"][1],
-                **how,
-                "held_out": fitted.held_out,
-            }
-        )
-        return
-    if fitted.held_out is not None:
-        show_scores(fitted.held_out, heading="Held-out bags")
-    state = "converged" if how["converged"] else "NOT converged"
-    say(
-        f"wrote {path}: {type(model).__name__}, {state} after "
-        f"{iterations(how['n_iter'])}, "
-        f"positive class {model.metadata_['classes'][1]!r}"
-    )
-
-
-def file_size(size: int) -> str:
-    """Bytes in a unit that leaves digits to see.
-
-    >>> file_size(41_300), file_size(2_340_000)
-    ('41 kB', '2.3 MB')
-    """
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} kB"
-
-
-def print_json(value: Any) -> None:
-    """One JSON document; what is not a number (NaN) becomes null."""
-    from bagwise.cli_output import to_json
-
-    print(to_json(value))

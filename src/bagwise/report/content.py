@@ -13,16 +13,11 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
+from bagwise.class_labels import class_names, in_model_labels
 from bagwise.model_card import describe_model, iterations, selected, weight_lines
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
 from bagwise.seen_bags import seen_in_fit
-from bagwise.workflow import (
-    Predictions,
-    class_names,
-    in_model_labels,
-    intervals,
-    predict_all,
-)
+from bagwise.workflow import Predictions, intervals, predict_all
 
 Array = NDArray[Any]
 SCALE = 10_000  # probabilities are written as whole numbers of this
