@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,14 @@ class Density(Protocol):
 
     def theta(self, xi: Array) -> Array:
         """-psi'(xi) / (xi psi(xi)) [C24, Eq. 28], for xi >= 0."""
+
+
+@runtime_checkable
+class SmoothDensity(Density, Protocol):
+    """A density whose second derivatives are known too: Newton's method can use it."""
+
+    def theta_slope(self, xi: Array) -> Array:
+        """theta'(xi) / xi, for xi >= 0."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,14 @@ class HyperbolicSecant:
         small = np.abs(xi) < 1e-3
         safe = np.where(small, 1, xi)
         return np.where(small, 0.25 - xi**2 / 48, np.tanh(safe / 2) / (2 * safe))
+
+    def theta_slope(self, xi: Array) -> Array:
+        """theta'(xi) / xi, -1/24 at zero."""
+        small = np.abs(xi) < 0.1
+        safe = np.where(small, 1, xi)
+        t = np.tanh(safe / 2)
+        series = -1 / 24 + xi**2 / 120 - 17 * xi**4 / 13440
+        return np.where(small, series, (0.5 * safe * (1 - t**2) - t) / (2 * safe**3))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.densities import Density, HyperbolicSecant
-from bagwise.labels import BagLikelihood, Targets
+from bagwise.labels import BagLikelihood, SecondOrder, Targets
 
 Array = NDArray[Any]
 
@@ -201,13 +201,7 @@ class FoldedLikelihood:
         """Its gradient and negative Hessian."""
         b = self.scale(chunk.kt)
         z = b * latent(chunk, m, c0)
-        curvature = self.likelihood.curvature(z, chunk.targets).scaled(b)
-        W1 = curvature.apply(np.ones(len(b)))
-        cross = project(chunk.A, W1)
-        return Derivatives(
-            np.append(project(chunk.A, curvature.g), curvature.g.sum()),
-            np.block([[curvature.weigh(chunk.A), cross[:, None]], [cross, W1.sum()]]),
-        )
+        return projected(chunk.A, self.likelihood.curvature(z, chunk.targets).scaled(b))
 
 
 @dataclass(frozen=True)
@@ -223,11 +217,13 @@ class LogisticSites(Sites):
         log_prob, g = self.likelihood.log_prob_and_gradient(mu, chunk.targets)
         Ey = self.likelihood.link.hazard(mu) + g  # sigmoid(mu) + d log Z / d mu
         eta = Ey - 0.5  # [V17, Eq. 12]
-        bound = float(
-            np.sum(log_prob) + np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi))
-        )
+        bound = float(np.sum(log_prob)) + self.mixture_bound(mu, xi)
         precision = diagonal_precision(chunk.A, self.density.theta(xi))  # [C24, Eq. 27-28]
         return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
+
+    def mixture_bound(self, mu: Array, xi: Array) -> float:
+        """What the scale mixture adds to log p(T | mu), at the optimal xi."""
+        return float(np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi)))
 
 
 class ProbitSites(ClimbableSites):
@@ -265,6 +261,16 @@ class ProbitSites(ClimbableSites):
         return self.folded.derivatives(chunk, m, c0)
 
 
+def projected(A: Array, second: SecondOrder) -> Derivatives:
+    """Derivatives in (m, c0) from those in mu = c0 + A m."""
+    W1 = second.apply(np.ones(len(A)))
+    cross = project(A, W1)
+    return Derivatives(
+        np.append(project(A, second.g), second.g.sum()),
+        np.block([[second.weigh(A), cross[:, None]], [cross, W1.sum()]]),
+    )
+
+
 def latent(chunk: Chunk, m: Array, c0: float) -> Array:
     """mu_n = c0 + a_n'm in float64."""
     return c0 + np.asarray(chunk.A @ m.astype(chunk.A.dtype), dtype=np.float64)
@@ -277,9 +283,13 @@ def latent_mean(chunk: Chunk, q: Q) -> Array:
 
 def second_moment(chunk: Chunk, q: Q, mu: Array) -> Array:
     """E f_n^2 = mu_n^2 + a_n'S a_n + kt_n."""
+    return mu**2 + latent_variance(chunk, q.S)
+
+
+def latent_variance(chunk: Chunk, S: Array) -> Array:
+    """Var f_n = a_n'S a_n + kt_n."""
     A = chunk.A
-    spread = np.einsum("nm,nm->n", A @ q.S.astype(A.dtype), A)
-    return mu**2 + np.maximum(spread, 0) + chunk.kt
+    return np.maximum(np.einsum("nm,nm->n", A @ S.astype(A.dtype), A), 0) + chunk.kt
 
 
 def expected_labels(likelihood: BagLikelihood, mu: Array, targets: Targets) -> Array:

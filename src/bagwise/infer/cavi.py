@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper
 from bagwise.infer.anderson import Anderson
-from bagwise.infer.loop import Trace, converge
+from bagwise.infer.loop import Trace, converge, warn_not_converged
 from bagwise.infer.monitor import Monitor, State
 from bagwise.linalg import (
     NotPositiveDefiniteError,
@@ -74,6 +74,7 @@ class CoordinateAscent:
         max_iter: int,
         tol: float,
         verbose: int = 0,
+        warn: bool = True,
         monitor: Monitor | None = None,
         state: State | None = None,
     ) -> tuple[Q, Trace]:
@@ -94,6 +95,8 @@ class CoordinateAscent:
             past=past,
             note=note,
         )
+        if warn and not trace.converged:
+            warn_not_converged(max_iter, tol)
         return end.q, trace
 
     def _begin(self, q: Q) -> tuple[_State, tuple[float, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from bagwise.infer.laplace import Laplace
 from bagwise.infer.loop import Trace
 from bagwise.infer.monitor import Monitor, State
 from bagwise.infer.newton import warn_unless_converged
+from bagwise.infer.refine import NewtonRefinement, second_order
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.sites import ClimbableSites, Q, Sites, standard_q
@@ -28,6 +30,8 @@ Array = NDArray[Any]
 
 LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that
 GOOD_R_HAT = 1.05
+# Newton's method from the very start would end in another, often lower, optimum.
+FIRST_SWEEPS = 16
 START_MEAN = -1.0  # most instances are negative before anything is known
 
 
@@ -107,17 +111,53 @@ def fit_q(
     q = standard_q(len(problem.Z), h.c0)
     for stage, sites in (("warm start", problem.sites.warm_start), ("vi", problem.sites)):
         if sites is not None:
-            method = ascent(sites, sweeper, learn_mean=learn_mean)
-            q, trace = watched(
-                problem.monitor, stage, method, q, max_iter=max_iter, tol=tol, verbose=verbose
+            q, trace = optimise(
+                problem.monitor,
+                stage,
+                sites,
+                sweeper,
+                q,
+                learn_mean=learn_mean,
+                max_iter=max_iter,
+                tol=tol,
+                verbose=verbose,
             )
     return Result(q, h.kernel, trace)
+
+
+def optimise(
+    monitor: Monitor,
+    stage: str,
+    sites: Sites,
+    sweeper: Sweeper,
+    q: Q,
+    *,
+    learn_mean: bool,
+    max_iter: int,
+    tol: float,
+    verbose: int,
+) -> tuple[Q, Trace]:
+    """The optimal q(v) of a model, in the fastest way there is for it."""
+    run = partial(watched, monitor, tol=tol, verbose=verbose)
+    if isinstance(sites, ClimbableSites):
+        climb = NewtonAscent(sites, sweeper, learn_mean=learn_mean)
+        return run(stage, climb, q, max_iter=max_iter)
+    if learn_mean or max_iter <= FIRST_SWEEPS or not second_order(sites):
+        ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
+        return run(stage, ascent, q, max_iter=max_iter)
+    # Plain sweeps: a rejected extrapolation costs a pass, and there are few to gain.
+    plain = CoordinateAscent(sites, sweeper, learn_mean=False, accelerate=False)
+    q, trace = run(stage, plain, q, max_iter=FIRST_SWEEPS, warn=False)
+    if trace.converged:
+        return q, trace
+    refinement = NewtonRefinement(sites, sweeper, trace.history)
+    return run(f"{stage}, Newton", refinement, q, max_iter=max_iter)
 
 
 def watched(
     monitor: Monitor,
     stage: str,
-    method: CoordinateAscent | NewtonAscent,
+    method: CoordinateAscent | NewtonAscent | NewtonRefinement,
     q: Q,
     **limits: Any,
 ) -> tuple[Q, Trace]:
@@ -157,13 +197,6 @@ def _climbed(
     done = monitor.run("laplace", work)
     trace = Trace(tuple(done["history"].tolist()), done["converged"])
     return Result(Q(**done["q"]), h.kernel, trace)
-
-
-def ascent(sites: Sites, sweeper: Sweeper, *, learn_mean: bool) -> CoordinateAscent | NewtonAscent:
-    """The faster way to the optimal q(v) of a model."""
-    if isinstance(sites, ClimbableSites):
-        return NewtonAscent(sites, sweeper, learn_mean=learn_mean)
-    return CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
 
 
 def _sample(

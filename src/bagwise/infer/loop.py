@@ -62,7 +62,6 @@ def converge(
         still = still + 1 if _is_small(history, tol) else 0
         if still == 2:  # one small change may be an accelerated step that led nowhere
             return state, Trace(tuple(history), True)
-    warn_not_converged(max_iter, tol)
     return state, Trace(tuple(history), False)
 
 

@@ -65,7 +65,7 @@ class Monitor:
         """Note one step; `state` makes what is needed to go on after it."""
         self._state = state
         for callback in self._callbacks:
-            callback(self._stage, step, objective, time.monotonic() - self._begun)
+            callback(self._stage, step, float(objective), time.monotonic() - self._begun)
         if self._saver is not None and self._saver.due():
             self.save()
 
