@@ -117,6 +117,8 @@ def instance_columns(
     """One entry per bag with its instances, thinned where there are very many."""
     p = found.p[:, 1]
     thumbnails = _thumbnail_count(bags, image_shape)
+    # Of all bags, so that one grey means one value on the whole page.
+    span = (float(bags.X.min()), float(bags.X.max())) if thumbnails else (0.0, 1.0)
     result = []
     for b, rows in enumerate(shown_rows(bags, p)):
         entry: dict[str, Any] = {
@@ -133,7 +135,7 @@ def instance_columns(
             entry["coords"] = quantised(bags.coords[rows])
         if thumbnails:
             best = rows[np.argsort(-p[rows], kind="stable")[:thumbnails]]
-            entry["thumbnails"] = _thumbnails(bags.X, best, p, found.std)
+            entry["thumbnails"] = _thumbnails(bags.X, best, p, found.std, span)
         result.append(entry)
     return result
 
@@ -168,8 +170,10 @@ def _thumbnail_count(bags: Bags, image_shape: tuple[int, int] | None) -> int:
     return int(min(30, max(1, per_bag)))
 
 
-def _thumbnails(X: Array, rows: Array, p: Array, std: Array) -> dict[str, Any]:
-    low, high = float(X.min()), float(X.max())
+def _thumbnails(
+    X: Array, rows: Array, p: Array, std: Array, span: tuple[float, float]
+) -> dict[str, Any]:
+    low, high = span
     grey = np.rint((X[rows] - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
     return {
         "pixels": base64.b64encode(grey.tobytes()).decode("ascii"),
