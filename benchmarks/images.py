@@ -56,7 +56,6 @@ def detect(classes: tuple[int, ...], supervision: str, every: int) -> None:
     detector = WeaklySupervisedDetector(
         bw.ProbitVGPMIL(n_inducing=100),
         proposals=SlidingWindows((16, 20, 24), top=60),
-        n_components=20,
         class_names=classes,
         random_state=0,
     )

@@ -1,4 +1,4 @@
-"""Run the benchmarks: `make bench`; with --all also acceptance.py and mirvm.py."""
+"""Run the benchmarks of speed: `make bench`; with --all also those of what the models reach."""
 
 import argparse
 import subprocess
@@ -6,15 +6,23 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+SPEED = ("sweep.py", "scale.py")
+REACHED = (
+    "acceptance.py",
+    "models.py",
+    "mirvm.py",
+    "coupling.py",
+    "images.py",
+    "assumption.py",
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--all", action="store_true", help="also run acceptance.py and mirvm.py (minutes)"
+        "--all", action="store_true", help=f"also run {', '.join(REACHED)} (an hour or more)"
     )
-    more = ["acceptance.py", "mirvm.py"] if parser.parse_args().all else []
-    scripts = ["sweep.py", "scale.py", *more]
+    scripts = (*SPEED, *REACHED) if parser.parse_args().all else SPEED
     # A process each: no script inherits the memory or the thread pools of another.
     codes = [
         subprocess.run([sys.executable, str(HERE / s)], check=False).returncode for s in scripts

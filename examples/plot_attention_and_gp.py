@@ -15,7 +15,7 @@ import numpy as np
 
 import bagwise as bw
 from bagwise.deep import AttentionMIL
-from bagwise.plots import plot_image_bags
+from bagwise.plots import ImageBagsDisplay
 
 bags, truth = bw.datasets.make_digit_bags(300, bag_size=5, witness=(1, 2), random_state=1)
 train, test = bags[:200], bags[200:]
@@ -45,12 +45,12 @@ for name, values in (("attention", attention), ("Gaussian process", p[:, 1])):
 # Six bags with the head's probabilities.
 few = slice(0, 30)
 bag_p, bag_std = head.predict_proba(features[:6], return_std=True)
-figure = plot_image_bags(
+ImageBagsDisplay.from_predictions(
     test[:6],
     (8, 8),
     p[few],
     std[few],
-    truth[few],
+    truth=truth[few],
     bag_p=bag_p,
     bag_std=bag_std,
     title="Attention features, Gaussian process head",

@@ -7,21 +7,23 @@ bags only, and finds the digits.
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 import bagwise as bw
-from bagwise.plots import InstanceProbabilityDisplay, plot_image_bags
+from bagwise.plots import ImageBagsDisplay, InstanceProbabilityDisplay
 
-bags, truth = bw.datasets.make_digit_bags(80, random_state=0)
-train, test, truth = bags[:50], bags[50:], truth[500:]
+bags, truth = bw.datasets.make_digit_bags(160, random_state=0)
+train, test = bags[:80], bags[80:].with_instance_labels(truth[800:])
 model = bw.ProbitVGPMIL(random_state=0).fit(train)
 
-p, std = model.predict_instance_proba(test[:4], return_std=True)
-figure = plot_image_bags(test[:4], (8, 8), p, std, truth[:40], frame_name="truly a 2 or a 9")
+# %%
+# Two positive and two negative bags that the model has not seen.
+
+shown = test[np.concatenate([np.flatnonzero(test.y == 1)[:2], np.flatnonzero(test.y == 0)[:2]])]
+ImageBagsDisplay.from_estimator(model, shown, (8, 8), frame_name="truly a 2 or a 9")
 
 # %%
-# The same bag as bars; orange bars are truly positive, lines span one standard deviation.
+# The first bag as bars; orange bars are truly positive, lines span one standard deviation.
 
-positive = int(test.y.argmax())
-bag = test.with_instance_labels(truth)[positive]
-InstanceProbabilityDisplay.from_estimator(model, bag)
+InstanceProbabilityDisplay.from_estimator(model, shown[0])
 plt.show()

@@ -24,7 +24,6 @@ test = make_digit_canvases(60, (0, 6), subset="test", random_state=1)
 detector = WeaklySupervisedDetector(
     bw.ProbitVGPMIL(n_inducing=60),
     proposals=SlidingWindows((16, 20, 24), top=60),
-    n_components=20,
     class_names=train.classes,
     random_state=0,
 )

@@ -1,5 +1,6 @@
 """The command line: help, version, demo, and what it says where a package is missing."""
 
+import json
 import os
 import re
 import subprocess
@@ -66,6 +67,13 @@ def test_demo_prints_a_table_and_where_its_files_are(
         assert name in text
 
 
+def test_demo_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "run_demo", tiny(demo.run_demo))
+    found = json.loads(run("demo", "--output", str(tmp_path / "out"), "--json").stdout)
+    assert {row["data"] for row in found["scores"]} == {"digits", "MUSK1"}
+    assert all(Path(name).is_file() for name in found["files"])
+
+
 def test_demo_refuses_a_file_as_directory(tmp_path: Path) -> None:
     path = tmp_path / "taken"
     path.write_text("")
@@ -129,9 +137,24 @@ def test_help_answers_within_half_a_second() -> None:
     assert min(times) < 0.5, times
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "report", "inspect", "demo"])
+COMMANDS = (*("fit", "predict", "evaluate", "report", "inspect", "demo", "benchmark", "datasets"),)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_examples(command: str) -> None:
     text = plain(run(command, "--help").output)
     assert "Examples" in text
     assert f"bagwise {command} " in text or f"bagwise {command}\n" in text.replace("  ", "\n")
     assert "--debug" in text
+    assert "--json" in text
+
+
+def test_data_sets_as_json() -> None:
+    every = json.loads(run("datasets", "--json").stdout)
+    assert "musk1" in [e["name"] for e in every]
+    one = json.loads(run("datasets", "musk1", "--json").stdout)
+    assert one["name"] == "musk1" and one["licence"]
+    failed = run("datasets", "nonesuch")
+    assert failed.exit_code == 2
+    assert failed.stderr.startswith("error: there is no data set 'nonesuch'")
+    assert failed.stderr.count("\n") == 1

@@ -112,6 +112,13 @@ def test_other_features_do_not_look_like_instance_labels() -> None:
     assert "'x4'" in said
 
 
+def test_objects_cannot_be_set_by_text(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("bag,label,f\n" + "".join(f"b{i},{i % 2},{i}\n" for i in range(6)))
+    said = refused("fit", table, "--set", "kernel=rbf", "-o", tmp_path / "m.bagwise")
+    assert "kernel is an object of Python; fit there, ProbitVGPMIL(kernel=...)" in said
+
+
 def test_one_class_and_bad_shares(tmp_path: Path) -> None:
     frame = small_frame()
     one = refusal(frame[frame["diagnosis"] == "cancer"], tmp_path)

@@ -159,9 +159,36 @@ def test_geojson_has_one_tile_per_row_in_order(fitted: Path, tmp_path: Path) -> 
     for f in features:
         assert 0 <= f["properties"]["measurements"]["p_mean"] <= 1
         assert f["properties"]["measurements"]["p_std"] >= 0
-    assert "one image" in refused(
-        "predict", fitted / "m.bagwise", fitted / "cells.csv", "-o", tmp_path / "a.geojson"
+    assert "e.g. -o tiles/" in refused(
+        *("predict", fitted / "m.bagwise", fitted / "cells.csv", "--tile-size", "2"),
+        *("-o", tmp_path / "a.geojson"),
     )
+
+
+def test_a_folder_gets_one_geojson_per_bag(fitted: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(fitted / "cells.csv")
+    command = ("predict", fitted / "m.bagwise", fitted / "cells.csv", "--tile-size", "2")
+    good(*command, "-o", f"{tmp_path}/tiles/")
+    files = sorted((tmp_path / "tiles").iterdir())
+    assert [f.stem for f in files] == sorted(frame["slide"].unique())
+    good(*command[:3], "--instances", "-o", tmp_path / "p.csv")
+    rows = pd.read_csv(tmp_path / "p.csv")
+    for file in files:
+        tiles = json.loads(file.read_text())["features"]
+        own = rows[rows["slide"] == file.stem]
+        corners = [t["geometry"]["coordinates"][0][0] for t in tiles]
+        assert corners == own[["x", "y"]].to_numpy().tolist()
+        found = [t["properties"]["measurements"]["p_mean"] for t in tiles]
+        np.testing.assert_allclose(found, own["p_mean"], rtol=1e-12)
+    assert "exists and is not overwritten" in refused(*command, "-o", f"{tmp_path}/tiles/")
+    good(*command, "-o", tmp_path / "tiles", "--force")  # a folder that is there needs no slash
+    away = frame.assign(slide=frame["slide"].replace("s03", "../s03"))
+    away.to_csv(tmp_path / "away.csv", index=False)
+    assert "'../s03' cannot be the name of a file" in refused(
+        *("predict", fitted / "m.bagwise", tmp_path / "away.csv", "--tile-size", "2"),
+        *("-o", f"{tmp_path}/other/"),
+    )
+    assert not (tmp_path / "other").exists()
 
 
 def test_predict_ignores_labels_that_are_missing(fitted: Path, tmp_path: Path) -> None:

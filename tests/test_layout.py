@@ -56,13 +56,16 @@ ORDER = [
     "rvm_estimators",
     "multitask",
     "estimators",
+    "model_states",
     "multiclass",
+    "saving",
     "one_model",
     "datasets",
     "baselines",
     "metrics",
     "seen_bags",
     "model_names",
+    "class_labels",
     "workflow",
     "model_card",
     "plots",
@@ -175,3 +178,13 @@ def test_import_loads_no_optional_package() -> None:
 
 def test_import_needs_no_optional_package() -> None:
     run_python(f"import sys\nsys.modules.update(dict.fromkeys({OPTIONAL}))\nimport bagwise")
+
+
+def test_every_benchmark_is_run_by_run_all() -> None:
+    folder = SRC.parent / "benchmarks"
+    listed = (folder / "run.py").read_text(encoding="utf-8")
+    helpers = {"run.py", "shared_data.py"}
+    missing = [
+        p.name for p in folder.glob("*.py") if p.name not in helpers and f'"{p.name}"' not in listed
+    ]
+    assert not missing, f"add {missing} to benchmarks/run.py"

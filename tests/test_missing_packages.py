@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import bagwise as bw
+from bagwise import cli
 
 BAGS = [np.zeros((2, 4)), np.ones((2, 4))]
 
@@ -21,7 +24,9 @@ BAGS = [np.zeros((2, 4)), np.ones((2, 4))]
         ("torch", "torch", lambda: bw.io.read_slide_pt("a.pt")),
         ("pydicom", "io", lambda: bw.io.read_dicom_bags(".")),
         ("pydicom", "io", lambda: bw.io.read_dicom_series(".")),
+        ("pydicom", "io", lambda: bw.io.find_series(".")),
         ("PIL.Image", "io", lambda: bw.io.read_image("a.png")),
+        ("pandas", "io", lambda: bw.io.read_table("a.csv")),
         ("torch", "torch", lambda: bw.deep.AttentionMIL().fit(BAGS, [0, 1])),
         ("torch", "torch", lambda: bw.deep.AttentionFeatures().fit(BAGS, [0, 1])),
         ("torch", "torch", lambda: bw.deep.load_network("a.safetensors")),
@@ -34,3 +39,14 @@ def test_missing_packages_name_the_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf'pip install "bagwise\[{extra}\]"'):
         call()
+
+
+def test_commands_name_the_extra_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s1.h5").touch()
+    (tmp_path / "slides.csv").write_text("slide_id,label\ns1,1\n")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    command = ["fit", str(tmp_path), "--slides", str(tmp_path / "slides.csv"), "-o", "m.bagwise"]
+    result = CliRunner().invoke(cli.build_app(), command)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert 'pip install "bagwise[io]"' in result.stderr

@@ -263,7 +263,7 @@ def test_permissions_follow_the_umask(path: Path, tmp_path: Path) -> None:
 def test_paths_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_state(tmp_path / "absent")
-    with pytest.raises(OSError, match="irectory"):
+    with pytest.raises(OSError, match="is a folder"):
         read_state(tmp_path)
     with pytest.raises(FileNotFoundError, match="make it before"):
         write_state(tmp_path / "no" / "m", [], kind="a")

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
         LargeMarginVGPMIL,
         ProbitVGPMIL,
         PsiVGPMIL,
-        load,
     )
     from bagwise.io.modelfile import ModelFileError
     from bagwise.ising_estimator import IsingVGPMIL
     from bagwise.multiclass import OneVsRestMIL
     from bagwise.multitask import MultiTaskMIRVM
     from bagwise.rvm_estimators import MIRVM, RVM, MILogisticRegression
+    from bagwise.saving import load, save
     from bagwise.transformers import InstanceTransformer
 
 __version__ = "0.1.0"
@@ -71,6 +71,7 @@ __all__ = [
     "metrics",
     "plots",
     "report",
+    "save",
 ]
 
 # Names are imported when first used, so that the command line answers at once.
@@ -90,7 +91,8 @@ _HOME = {
     "PsiVGPMIL": "bagwise.estimators",
     "RVM": "bagwise.rvm_estimators",
     "VGPMIL": "bagwise.estimators",
-    "load": "bagwise.estimators",
+    "load": "bagwise.saving",
+    "save": "bagwise.saving",
 }
 _MODULES = (
     "baselines",

@@ -145,6 +145,11 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         has a dictionary `metadata_` of plain values, it is kept in the file; the command line
         notes there which columns and classes the model was fitted on.
         """
+        register_kernels()
+        write_state(path, self.to_state(), kind=type(self).__name__, overwrite=overwrite)
+
+    def to_state(self) -> dict[str, Any]:
+        """What a file holds of the fitted model: plain values, arrays, registered dataclasses."""
         check_is_fitted(self)
         fitted = {name: getattr(self, name) for name in self._fitted_names()}
         names = getattr(self, "feature_names_in_", None)
@@ -155,8 +160,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         }
         if getattr(self, "metadata_", None):
             state["metadata"] = self.metadata_
-        register_kernels()
-        write_state(path, state, kind=type(self).__name__, overwrite=overwrite)
+        return state
 
     def _fitted_names(self) -> tuple[str, ...]:
         """Attributes that make a fitted model."""

@@ -41,6 +41,8 @@ def build_app() -> "typer.Typer":
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
+        epilog="A command that fails says why in one line on standard error and exits with 2; "
+        "--debug shows the traceback, --json prints results for other programs.",
     )
 
     def show_version(wanted: bool) -> None:

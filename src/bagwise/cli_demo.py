@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bagwise.cli_errors import user_errors
+from bagwise.cli_errors import progress, user_errors
+from bagwise.cli_options import Debug, Json
 
 if TYPE_CHECKING:
     import rich.console
@@ -23,7 +24,8 @@ def demo(
         Path, typer.Option(help="Directory for the figure and the report.", file_okay=False)
     ] = Path("bagwise-demo"),
     seed: Annotated[int, typer.Option(help="Seed of data, splits and models.", min=0)] = 0,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    json: Json = False,
+    debug: Debug = False,
 ) -> None:
     """Train two models on digit bags and MUSK1, print scores, draw some bags.
 
@@ -33,14 +35,25 @@ def demo(
 
     [cyan]bagwise demo --output first-look --seed 3[/cyan]
     """
-    from rich.console import Console
-
-    console = Console()
-    with user_errors(debug), console.status("loading") as status:
+    with user_errors(debug), progress("loading", json) as status:
         from bagwise.demo import run_demo
 
-        outcome = run_demo(output, seed, announce=lambda what: status.update(f"{what} ..."))
-    print_outcome(console, outcome)
+        def announce(what: str) -> None:
+            if status is not None:
+                status.update(f"{what} ...")
+
+        outcome = run_demo(output, seed, announce=announce)
+    if json:
+        from dataclasses import asdict
+
+        from bagwise.cli_output import print_json
+
+        files = [str(path) for path in outcome.files]
+        print_json({"scores": [asdict(row) for row in outcome.rows], "files": files})
+    else:
+        from rich.console import Console
+
+        print_outcome(Console(), outcome)
 
 
 def print_outcome(console: "rich.console.Console", outcome: "Outcome") -> None:

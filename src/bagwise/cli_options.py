@@ -52,6 +52,7 @@ ModelFile = Annotated[
     str | None, typer.Option("--output", "-o", help="Model file; TABLE.bagwise by default.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of split and model.", min=0)]
+ResampleSeed = Annotated[int, typer.Option("--seed", help="Seed of the resampled bags.", min=0)]
 Instances = Annotated[
     bool, typer.Option("--instances", help="One row per instance instead of per bag.")
 ]
@@ -60,8 +61,8 @@ PredictionFile = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, or - for standard output; "
-        "TABLE.predictions.csv by default.",
+        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, FOLDER/ for one .geojson per bag, or "
+        "- for standard output; TABLE.predictions.csv by default.",
     ),
 ]
 TileSize = Annotated[float | None, typer.Option(help="Edge of a tile in pixels, for .geojson.")]

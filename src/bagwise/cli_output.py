@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bagwise.class_labels import class_names
+from bagwise.cli_errors import say
 from bagwise.io.atomic import refuse_existing
 from bagwise.io.geojson import write_geojson
 from bagwise.io.write_tables import check_writable, write_table
-from bagwise.model_card import iterations, selected, weight_lines
-from bagwise.workflow import Predictions, bag_frame, class_names, instance_frame
+from bagwise.model_card import describe_fit, iterations, selected, weight_lines
+from bagwise.workflow import Predictions, bag_frame, instance_frame
 
 if TYPE_CHECKING:
     from bagwise.io.tables import Table
 
+GEOJSON_ENDS = (".geojson", ".json")
 SCORES = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
@@ -30,6 +34,16 @@ SCORES = {
 }
 
 
+def check_output(path: str, force: bool) -> None:
+    """Refuse, before anything is computed, an output that cannot be written."""
+    if path == "-" or _is_folder(path):
+        return
+    if not force:
+        refuse_existing(path)
+    if not path.lower().endswith(GEOJSON_ENDS):
+        check_writable(path)
+
+
 def write_predictions(
     model: Any,
     table: Table,
@@ -41,43 +55,89 @@ def write_predictions(
     force: bool,
 ) -> dict[str, Any]:
     """Write predictions in the format that `path` names; returns what was written."""
-    if path != "-" and not force:
-        refuse_existing(path)
     positive = class_names(model)[1]
-    if path.lower().endswith((".geojson", ".json")):
-        rows = _write_tiles(table, found, path, tile_size, force)
-    else:
-        check_writable(path)
-        frame = (instance_frame if instances else bag_frame)(model, table, found)
-        write_table(frame, path, overwrite=force)
-        rows = len(frame)
-    return {"output": path, "rows": rows, "bags": len(table.bags), "positive": positive}
+    done = {"output": path, "bags": len(table.bags), "positive": positive}
+    if _is_folder(path):
+        return done | _write_tiles(table, found, _tile_files(table, path), tile_size, force)
+    if path.lower().endswith(GEOJSON_ENDS):
+        return done | _write_tiles(table, found, [path], tile_size, force)
+    frame = (instance_frame if instances else bag_frame)(model, table, found)
+    write_table(frame, path, overwrite=force)
+    return done | {"rows": len(frame), "files": 1}
+
+
+def _is_folder(path: str) -> bool:
+    return path.endswith(("/", os.sep)) or os.path.isdir(path)
+
+
+def _tile_files(table: Table, folder: str) -> list[str]:
+    """The file of each bag in a folder, which is made: QuPath users look for one per slide."""
+    names = [str(i) for i in table.bags.ids.tolist()]
+    for name in names:
+        if name in ("", ".", "..") or any(c in name for c in "/\\:\0") or len(name) > 200:
+            raise ValueError(
+                f"the bag id {name!r:.80} cannot be the name of a file; rename the bag, or predict "
+                "it alone with -o NAME.geojson"
+            )
+    os.makedirs(folder, exist_ok=True)
+    return [os.path.join(folder, f"{name}.geojson") for name in names]
 
 
 def _write_tiles(
-    table: Table, found: Predictions, path: str, tile_size: float | None, force: bool
-) -> int:
+    table: Table, found: Predictions, files: list[str], tile_size: float | None, force: bool
+) -> dict[str, int]:
+    """Write the tiles of each bag to its file, in the order of its rows."""
     bags = table.bags
     if bags.coords is None or bags.coords.shape[1] != 2:
         raise ValueError("GeoJSON needs two coordinates per instance; name them with --coords X Y")
-    if len(bags) > 1:
-        raise ValueError(
-            f"GeoJSON is of one image, but the table has {len(bags)} bags; give the rows of one"
-        )
     if tile_size is None:
         raise ValueError("GeoJSON tiles need a size in pixels; pass e.g. --tile-size 256")
-    back = np.argsort(bags.row_index, kind="stable")
-    names = None if bags.instance_ids is None else bags.instance_ids[back]
-    write_geojson(
-        path,
-        bags.coords[back] if table.pixels is None else table.pixels,
-        found.p[back, 1],
-        found.std[back],
-        tile_size,
-        names=names,
-        overwrite=force,
+    if len(bags) != len(files):
+        raise ValueError(
+            f"a GeoJSON file is of one image, but the table has {len(bags)} bags; end the output "
+            "in / for a folder with one file per bag, e.g. -o tiles/"
+        )
+    if not force:
+        for file in files:
+            refuse_existing(file)
+    corners = bags.coords if table.pixels is None else table.pixels[bags.row_index]
+    for b, file in enumerate(files):
+        rows = slice(int(bags.offsets[b]), int(bags.offsets[b + 1]))
+        write_geojson(
+            file,
+            corners[rows],
+            found.p[rows, 1],
+            found.std[rows],
+            tile_size,
+            names=None if bags.instance_ids is None else bags.instance_ids[rows],
+            overwrite=force,
+        )
+    return {"rows": bags.n_instances, "files": len(files)}
+
+
+def show_fit(fitted: Any, path: str, json: bool) -> None:
+    """Say what was fitted and where it is."""
+    model = fitted.model
+    how = describe_fit(model)
+    if json:
+        print_json(
+            {
+                "output": path,
+                "model": type(model).__name__,
+                "positive": model.metadata_["classes"][1],
+                **how,
+                "held_out": fitted.held_out,
+            }
+        )
+        return
+    if fitted.held_out is not None:
+        show_scores(fitted.held_out, heading="Held-out bags")
+    state = "converged" if how["converged"] else "NOT converged"
+    say(
+        f"wrote {path}: {type(model).__name__}, {state} after "
+        f"{iterations(how['n_iter'])}, "
+        f"positive class {model.metadata_['classes'][1]!r}"
     )
-    return bags.n_instances
 
 
 def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
@@ -188,3 +248,17 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; what is not a number (NaN) becomes null."""
+    print(to_json(value))
+
+
+def file_size(size: int) -> str:
+    """Bytes in a unit that leaves digits to see.
+
+    >>> file_size(41_300), file_size(2_340_000)
+    ('41 kB', '2.3 MB')
+    """
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} kB"

@@ -28,6 +28,7 @@ from bagwise.cli_options import (
     PageFile,
     Positive,
     PredictionFile,
+    ResampleSeed,
     Seed,
     Settings,
     Slides,
@@ -107,6 +108,8 @@ def fit(
         for note in fitted.notes:
             say(note)
         fitted.model.save(path, overwrite=force)
+        from bagwise.cli_output import show_fit
+
         show_fit(fitted, path, json)
 
 
@@ -137,12 +140,15 @@ def predict(
 
     [cyan]bagwise predict m.bagwise slide.csv -o slide.geojson --tile-size 256[/cyan] (for QuPath)
 
+    [cyan]bagwise predict m.bagwise features/ -o tiles/ --tile-size 256[/cyan] (one file per slide)
+
     [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
     """
     with user_errors(debug):
-        from bagwise.cli_output import write_predictions
+        from bagwise.cli_output import check_output, print_json, write_predictions
 
         path = output or default_name(table, ".predictions.csv")
+        check_output(path, force)
         with progress("predicting", json or path == "-"):
             asked = columns(bag, coords=coords)
             # Labels are not needed, so nothing can be wrong with them.
@@ -158,7 +164,8 @@ def predict(
         if json:
             print_json(result)
         elif path != "-":
-            say(f"wrote {path}: {result['rows']} rows; p_mean is of {result['positive']!r}")
+            files = f" in {result['files']} files" if result["files"] > 1 else ""
+            say(f"wrote {path}: {result['rows']} rows{files}; p_mean is of {result['positive']!r}")
 
 
 def evaluate(
@@ -169,6 +176,7 @@ def evaluate(
     instance_label: InstanceLabel = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
+    seed: ResampleSeed = 0,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -181,7 +189,7 @@ def evaluate(
     [cyan]bagwise evaluate m.bagwise cells.parquet --bag slide --label diagnosis --json[/cyan]
     """
     with user_errors(debug):
-        from bagwise.cli_output import show_scores
+        from bagwise.cli_output import print_json, show_scores
 
         asked = columns(bag, label, instance_label)
         with progress("evaluating", json):
@@ -189,7 +197,7 @@ def evaluate(
             from bagwise.seen_bags import count_seen, seen_in_fit
             from bagwise.workflow import evaluate_table
 
-            scores = evaluate_table(fitted, data)
+            scores = evaluate_table(fitted, data, seed)
         tell(data, json)
         if not json and (seen := seen_in_fit(fitted, data.bags, data.name)):
             say(f"note: {seen}")
@@ -211,6 +219,7 @@ def report(
     output: PageFile = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
+    seed: ResampleSeed = 0,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -224,6 +233,7 @@ def report(
     [cyan]bagwise report m.bagwise cells.parquet --coords x y -o report.html[/cyan]
     """
     with user_errors(debug):
+        from bagwise.cli_output import file_size, print_json
         from bagwise.io.atomic import refuse_existing
 
         path = output or default_name(table, ".report.html")
@@ -242,6 +252,7 @@ def report(
                 data_name=data.name,
                 image_shape=image,
                 command=command_line(),
+                seed=seed,
                 overwrite=force,
             )
         tell(data, json)
@@ -261,11 +272,11 @@ def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
     [cyan]bagwise inspect musk1.bagwise --json[/cyan]
     """
     with user_errors(debug):
-        from bagwise.cli_output import show_model
-        from bagwise.estimators import load
+        from bagwise.cli_output import print_json, show_model
         from bagwise.model_card import describe_model
+        from bagwise.saving import load_two_class
 
-        found = describe_model(load(model))
+        found = describe_model(load_two_class(model))
         if json:
             print_json(found)
         else:
@@ -309,10 +320,10 @@ def load_both(
     skip: tuple[str, ...] = (),
 ) -> "tuple[Table, Any]":
     """The table and the model, the model first: it knows the columns."""
-    from bagwise.estimators import load
+    from bagwise.saving import load_two_class
     from bagwise.workflow import read_for_model
 
-    fitted = load(model)
+    fitted = load_two_class(model)
     data = read_for_model(fitted, table, asked, slides=slides, delimiter=delimiter, skip=skip)
     return data, fitted
 
@@ -353,47 +364,3 @@ def tell(table: "Table", quiet: bool) -> None:
     for note in table.notes:
         say(note)
     say(f"read {table.name}: {table.bags!r}")
-
-
-def show_fit(fitted: Any, path: str, json: bool) -> None:
-    """Say what was fitted and where it is."""
-    from bagwise.cli_output import show_scores
-    from bagwise.model_card import describe_fit, iterations
-
-    model = fitted.model
-    how = describe_fit(model)
-    if json:
-        print_json(
-            {
-                "output": path,
-                "model": type(model).__name__,
-                "positive": model.metadata_["classes"][1],
-                **how,
-                "held_out": fitted.held_out,
-            }
-        )
-        return
-    if fitted.held_out is not None:
-        show_scores(fitted.held_out, heading="Held-out bags")
-    state = "converged" if how["converged"] else "NOT converged"
-    say(
-        f"wrote {path}: {type(model).__name__}, {state} after "
-        f"{iterations(how['n_iter'])}, "
-        f"positive class {model.metadata_['classes'][1]!r}"
-    )
-
-
-def file_size(size: int) -> str:
-    """Bytes in a unit that leaves digits to see.
-
-    >>> file_size(41_300), file_size(2_340_000)
-    ('41 kB', '2.3 MB')
-    """
-    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} kB"
-
-
-def print_json(value: Any) -> None:
-    """One JSON document; what is not a number (NaN) becomes null."""
-    from bagwise.cli_output import to_json
-
-    print(to_json(value))

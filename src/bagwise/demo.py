@@ -16,7 +16,7 @@ from bagwise.bags import Bags
 from bagwise.base import GaussianProcessMIL
 from bagwise.datasets import load_musk1, make_digit_bags
 from bagwise.estimators import VGPMIL, ProbitVGPMIL
-from bagwise.plots import plot_image_bags, require_matplotlib
+from bagwise.plots import ImageBagsDisplay, require_matplotlib
 from bagwise.report import write_report
 from bagwise.report.page import require_jinja2
 
@@ -153,24 +153,19 @@ def draw_digits(model: GaussianProcessMIL, trial: Trial, path: Path, n_bags: int
     truth = None
     if trial.truth is not None:
         truth = trial.truth[np.isin(trial.test.bag_index, chosen)]
-    p, std = model.predict_instance_proba(bags, return_std=True)
-    bag_p, bag_std = model.predict_proba(bags, return_std=True)
     digits = " or ".join(map(str, POSITIVE_DIGITS))
     from matplotlib.pyplot import close
 
-    figure = plot_image_bags(
+    figure = ImageBagsDisplay.from_estimator(
+        model,
         bags,
         IMAGE_SHAPE,
-        p,
-        std,
-        truth,
-        bag_p=bag_p,
-        bag_std=bag_std,
+        truth=truth,
         frame_name=f"truly a {digits}",
         title=f"A bag is positive if it holds a {digits}. The model was told bag labels only.",
         subtitle=f"{type(model).__name__}, trained on {len(trial.train)} bags without labels of "
         "their digits; these bags are new to it",
-    )
+    ).figure_
     figure.savefig(path, pil_kwargs={"optimize": True})
     close(figure)
 

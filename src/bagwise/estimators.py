@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.base import GaussianProcessMIL
-from bagwise.classifier import BagClassifierMIL, register_kernels
+from bagwise.classifier import BagClassifierMIL
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.infer.fit import Result
-from bagwise.io.modelfile import ModelFileError, read_state, register
+from bagwise.io.modelfile import register
 from bagwise.ising_estimator import IsingVGPMIL
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
@@ -335,24 +334,3 @@ MODELS: dict[str, type[BagClassifierMIL]] = {
         MultiTaskMIRVM,
     )
 }
-
-
-def load(path: str | os.PathLike[str]) -> BagClassifierMIL:
-    """Read a model that `save` wrote; nothing in the file is ever executed."""
-    register_kernels()
-    kind, state = read_state(path)
-    if kind not in MODELS:
-        raise ModelFileError(f"{path} holds a {kind!r}, which is not a model of this bagwise")
-    try:
-        model = MODELS[kind](**state["parameters"])
-        for name, value in state["fitted"].items():
-            setattr(model, check_choice("fitted", name, model._fitted_names()), value)
-        if state["feature_names"] is not None:
-            model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-        model.metadata_ = dict(state.get("metadata") or {})
-        model._check_parameters()
-        if not isinstance(model.posterior_, model._posterior_type):
-            raise TypeError("it has no posterior")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path} is not a complete {kind} model: {error}") from None
-    return model

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.workflow import class_names
+from bagwise.class_labels import class_names
 
 MAX_WEIGHTS = 20
 _HIDDEN = ("trained_bags",)  # of use to the program only

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Self
 
 import numpy as np
@@ -11,11 +12,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags
-from bagwise.classifier import bag_accuracy, same_unit
+from bagwise.classifier import bag_accuracy, register_kernels, same_unit
 from bagwise.inducing import kmeans_points
+from bagwise.io.modelfile import ModelFileError, write_state
+from bagwise.model_states import (
+    classes_from,
+    estimator_from_state,
+    estimator_state,
+    fitted_models,
+    fitted_states,
+    plain_classes,
+    set_feature_names,
+)
 from bagwise.parameters import check_integer
 from bagwise.validation import bags_to_predict, record_features
 
@@ -177,10 +188,49 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         points: Array = self.estimators_[0].inducing_points_
         return points
 
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the fitted models to one file that `bagwise.load` reads without running code."""
+        register_kernels()
+        write_state(path, self.to_state(), kind=type(self).__name__, overwrite=overwrite)
+
+    def to_state(self) -> dict[str, Any]:
+        """What a file holds of the fitted models."""
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        given = self.class_names
+        return {
+            "estimator": estimator_state(self.estimator),
+            "class_names": None if given is None else np.asarray(given).tolist(),
+            "n_jobs": self.n_jobs,
+            "classes": plain_classes(self.classes_),
+            "multilabel": self.multilabel_,
+            "models": fitted_states(self.estimators_),
+            "n_features": self.n_features_in_,
+            "feature_names": None if names is None else [str(n) for n in names],
+        }
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def one_vs_rest_from_state(state: Any) -> OneVsRestMIL:
+    """The fitted models whose `OneVsRestMIL.to_state` this is."""
+    try:
+        model = OneVsRestMIL(
+            estimator_from_state(state["estimator"]),
+            class_names=state["class_names"],
+            n_jobs=state["n_jobs"],
+        )
+        model.classes_ = classes_from(state["classes"])
+        model.multilabel_ = bool(state["multilabel"])
+        model.estimators_ = fitted_models(state["models"], len(model.classes_))
+        model.n_features_in_ = int(state["n_features"])
+        set_feature_names(model, state["feature_names"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"not a complete OneVsRestMIL: {error}") from None
+    return model
 
 
 # --- Labels --------------------------------------------------------------------------------------

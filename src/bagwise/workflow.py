@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise import metrics
-from bagwise.bag_checks import check_test_size, show
+from bagwise.bag_checks import check_test_size
 from bagwise.bags import Bags
+from bagwise.class_labels import choose_classes, class_names, in_model_labels
 from bagwise.estimators import MODELS
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.frames import require_io
@@ -30,14 +31,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# Pairs of text labels that say by themselves which is positive, in lower case.
-_OBVIOUS = {
-    ("no", "yes"),
-    ("n", "y"),
-    ("false", "true"),
-    ("neg", "pos"),
-    ("negative", "positive"),
-}
+OBJECTS = ("kernel", "psi", "init")  # arguments that no text can stand for
 PREDICTED = ("p_mean", "p_std", "predicted")
 
 
@@ -128,61 +122,6 @@ def _remembered(model: Any) -> Columns:
     return Columns(**plain, coords=tuple(known.get("coords", ())))
 
 
-# --- Classes -------------------------------------------------------------------------------------
-
-
-def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | None]:
-    """The negative and the positive label, and a note where the positive one was not named.
-
-    >>> choose_classes(np.array([0, 1, 1]), None)
-    ([0, 1], 'positive class: 1, the larger label (choose with --positive)')
-    >>> choose_classes(np.array(["healthy", "cancer"]), "cancer")
-    (['healthy', 'cancer'], None)
-    """
-    found = np.unique(y).tolist()
-    if len(found) == 1:
-        raise TableError(
-            f"bags of both classes are needed, but all {len(y)} bags have the label "
-            f"{show(found[0])}; add bags of the other class, or name another column with --label"
-        )
-    if len(found) > 2:
-        raise TableError(
-            f"bag labels must be of two classes; got {len(found)}: {found[:5]}; for more classes "
-            "use bagwise.OneVsRestMIL in Python"
-        )
-    if positive is not None:
-        match = [v for v in found if str(v) == positive]
-        if not match:
-            raise TableError(f"--positive {positive!r} is none of the labels {found}")
-        return [next(v for v in found if v != match[0]), match[0]], None
-    if isinstance(found[1], str):
-        if tuple(v.lower() for v in found) not in _OBVIOUS:
-            raise TableError(
-                f"the labels are text, {found[0]!r} and {found[1]!r}; say which one a bag has "
-                f"when at least one instance is positive, e.g. --positive {found[0]!r}"
-            )
-        return found, f"positive class: {found[1]!r} (choose with --positive)"
-    return found, f"positive class: {show(found[1])}, the larger label (choose with --positive)"
-
-
-def class_names(model: Any) -> list[Any]:
-    """The negative and the positive class as the user's table calls them."""
-    named = getattr(model, "metadata_", {}).get("classes")
-    return list(named) if named else np.asarray(model.classes_).tolist()
-
-
-def in_model_labels(model: Any, y: Array) -> Array:
-    """The labels of a table as the classes the model was fitted with."""
-    names = class_names(model)
-    given = set(y.tolist())
-    if given <= set(model.classes_.tolist()) and not given <= set(names):
-        return y  # bags made in Python carry the classes themselves
-    unknown = sorted(given - set(names), key=str)
-    if unknown:
-        raise TableError(f"labels must be the model's {names[0]!r} and {names[1]!r}; got {unknown}")
-    return np.asarray(model.classes_)[(y == names[1]).astype(np.int64)]
-
-
 # --- Fitting -------------------------------------------------------------------------------------
 
 
@@ -233,7 +172,7 @@ def fit_table(
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
     _fit(estimator, train, table.places)
     estimator.metadata_ = _metadata(table, train, test, classes, seed, command)
-    scores = None if test is None else scored(estimator, test)
+    scores = None if test is None else scored(estimator, test, seed)
     notes = (*(() if note is None else (note,)), *suspects(bags))
     return Fitted(estimator, scores, notes)
 
@@ -273,6 +212,11 @@ def _build(model: str, seed: int, settings: dict[str, Any]) -> Any:
     for name in settings:
         if name not in known:
             raise ValueError(f"{kind.__name__} has no argument {name!r}; it has {', '.join(known)}")
+        if name in OBJECTS and settings[name] is not None:
+            raise ValueError(
+                f"--set takes numbers, words and lists, but {name} is an object of Python; fit "
+                f"there, {kind.__name__}({name}=...).fit(bags).save('m.bagwise'), and use the file"
+            )
     return kind(**{"random_state": seed, **settings})
 
 
@@ -369,7 +313,7 @@ def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
         )
 
 
-def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
+def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     """Scores of a model on a labelled table, with 95 % bootstrap intervals over bags."""
     if table.bags.y is None:
         known = _remembered(model).label
@@ -378,10 +322,10 @@ def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
             f"{table.name} has no column that looks like bag labels{fitted_on}; scores need "
             "labels: name their column with --label COLUMN"
         )
-    return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)))
+    return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)), seed)
 
 
-def scored(model: Any, bags: Bags) -> dict[str, Any]:
+def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     """Scores of bags, their intervals, and scores of instances where their labels are known."""
     assert bags.y is not None
     p = model.predict_proba(bags)
@@ -390,13 +334,13 @@ def scored(model: Any, bags: Bags) -> dict[str, Any]:
     return {
         "positive": class_names(model)[1],
         "bags": metrics.bag_scores(model, bags),
-        "intervals": intervals(bags.y == model.classes_[1], p),
+        "intervals": intervals(bags.y == model.classes_[1], p, seed),
         "instances": metrics.instance_scores(model, bags) if has_truth else None,
     }
 
 
-def intervals(positive: Array, p: Array) -> dict[str, tuple[float, float]]:
+def intervals(positive: Array, p: Array, seed: int = 0) -> dict[str, tuple[float, float]]:
     """95 % bootstrap interval of each headline score; none where there is one class only."""
     if positive.all() or not positive.any():
         return {}
-    return metrics.bootstrap_scores(positive, p)
+    return metrics.bootstrap_scores(positive, p, random_state=seed)

@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 import bagwise as bw
 from bagwise.base import GaussianProcessMIL
 from bagwise.estimators import MODELS
+from toy_bags import separable_bags
 
 NAMES = sorted(MODELS)
 GP_NAMES = [n for n in NAMES if issubclass(MODELS[n], GaussianProcessMIL)]
@@ -40,14 +41,7 @@ def make(name: str, **settings: Any) -> Any:
 
 
 def make_bags(n_bags: int = 24, seed: int = 0, **more: Any) -> bw.Bags:
-    """Separable bags of 1 to 5 instances: positive ones hold a point far along feature 0."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 6, n_bags)
-    y = np.arange(n_bags) % 2
-    X = rng.normal(size=(sizes.sum(), 3))
-    starts = np.cumsum(sizes) - sizes
-    X[starts[y == 1], 0] += 6
-    return bw.Bags.from_arrays(X, np.repeat(np.arange(n_bags), sizes), y=y, **more)
+    return separable_bags(n_bags, 3, seed, **more)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.deep import AttentionFeatures, AttentionMIL
+from toy_bags import separable_bags
 
 torch = pytest.importorskip(
     "torch", reason='networks need PyTorch: pip install "bagwise[torch]", or make test-torch'
@@ -34,14 +35,7 @@ def make(**settings: Any) -> AttentionMIL:
 
 
 def make_bags(n_bags: int = 60, seed: int = 0, **more: Any) -> bw.Bags:
-    """Bags of 1 to 5 instances: positive ones hold a point far along feature 0."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 6, n_bags)
-    y = np.arange(n_bags) % 2
-    X = rng.normal(size=(sizes.sum(), 4))
-    starts = np.cumsum(sizes) - sizes
-    X[starts[y == 1], 0] += 6
-    return bw.Bags.from_arrays(X, np.repeat(np.arange(n_bags), sizes), y=y, **more)
+    return separable_bags(n_bags, 4, seed, **more)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from bagwise.detection import (
     WeaklySupervisedDetector,
     average_precision,
     corloc,
+    load_detector,
 )
 
 SIZES = (16, 20, 24)
@@ -142,3 +144,35 @@ def test_labels_must_be_collections(canvases: Any) -> None:
 def test_settings_that_are_wrong(canvases: Any, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(**settings).fit(canvases.images, canvases.y)
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_a_detector_comes_back_from_its_file(canvases: Any, fitted: Any, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "d.bagwise")
+    back = load_detector(tmp_path / "d.bagwise")
+    assert back.detect(canvases.images[:3]) == fitted.detect(canvases.images[:3])
+    assert repr(back) == repr(fitted)
+    with pytest.raises(FileExistsError):
+        fitted.save(tmp_path / "d.bagwise", overwrite=False)
+    with pytest.raises(bw.ModelFileError, match=r"use bagwise\.detection\.load_detector"):
+        bw.load(tmp_path / "d.bagwise")
+    with pytest.raises(bw.ModelFileError, match="it has its own encoder"):
+        load_detector(tmp_path / "d.bagwise", encoder=print)
+    fitted.estimators_[0].save(tmp_path / "m.bagwise")
+    with pytest.raises(bw.ModelFileError, match=r"not a detector; use bagwise\.load"):
+        load_detector(tmp_path / "m.bagwise")
+
+
+def test_code_of_the_user_is_asked_for_again(canvases: Any, tmp_path: Path) -> None:
+    def windows(image: Any) -> Any:
+        return SlidingWindows(SIZES, top=9)(image)
+
+    images = canvases.images[:30]
+    detector = make(proposals=windows, estimator=None, n_components=None)
+    detector.fit(images, canvases.y[:30]).save(tmp_path / "d.bagwise")
+    with pytest.raises(bw.ModelFileError, match=r"its proposals was .* pass it as proposals="):
+        load_detector(tmp_path / "d.bagwise")
+    back = load_detector(tmp_path / "d.bagwise", proposals=windows)
+    assert back.detect(images[:2]) == detector.detect(images[:2])

@@ -170,6 +170,7 @@ def test_smaller_images_are_means(tmp_path: Path, truth: np.ndarray) -> None:
         ({"Modality": "MR"}, "modality 'MR', not CT"),
         ({"SeriesInstanceUID": None}, "no SeriesInstanceUID"),
         ({"ImageOrientationPatient": [1, 0, 0, 1, 0, 0]}, "two perpendicular directions"),
+        ({"RescaleSlope": [1, 2]}, "RescaleSlope of .* must be 1 finite numbers"),
         ({"Rows": 999}, "pixels of .* cannot be read"),
         ({"ImagePositionPatient": [0, 0, 0]}, "lie at the same place"),
     ],

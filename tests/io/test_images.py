@@ -47,6 +47,28 @@ def test_grey_and_scaled(root: Path) -> None:
     np.testing.assert_allclose(bags.X[-1], 0.2)
 
 
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_sixteen_bits_of_grey_are_kept(ending: str, tmp_path: Path) -> None:
+    pixels = (np.arange(24).reshape(4, 6) * 2500).astype(np.uint16)
+    Image.fromarray(pixels).save(tmp_path / f"a.{ending}")
+    values = read_image(tmp_path / f"a.{ending}", mode="L")
+    np.testing.assert_allclose(values[0], pixels / 65535, atol=1e-6)
+    coloured = read_image(tmp_path / f"a.{ending}", size=(2, 3))
+    assert coloured.shape == (3, 2, 3)
+    means = pixels.reshape(2, 2, 3, 2).mean(axis=(1, 3)) / 65535
+    np.testing.assert_allclose(coloured[2], means, atol=1e-6)
+
+
+def test_pictures_of_which_not_all_would_be_read(tmp_path: Path) -> None:
+    Image.fromarray(np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4)).save(tmp_path / "f.tif")
+    with pytest.raises(ImageFileError, match="32 bits per pixel"):
+        read_image(tmp_path / "f.tif")
+    pages = [Image.fromarray(np.full((4, 4), v, dtype=np.uint8)) for v in (0, 9)]
+    pages[0].save(tmp_path / "p.tif", save_all=True, append_images=pages[1:])
+    with pytest.raises(ImageFileError, match="has 2 pages"):
+        read_image(tmp_path / "p.tif")
+
+
 def test_files_that_are_no_pictures(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = root / "a" / "0.png"
     data = path.read_bytes()

@@ -172,6 +172,7 @@ def test_slide_tables_in_another_encoding(table: Path) -> None:
         ("p4,../a,1", "is a path, not a name"),
         ("p4,a,1", "lists slide 'a' more than once"),
         ("p4,,1", "line 6: column 'slide_id' is empty"),
+        ("p4,x,1,9", "line 6: more fields than column names"),
     ],
 )
 def test_slide_tables_that_are_wrong(table: Path, row: str, message: str) -> None:
@@ -216,6 +217,17 @@ def test_incomplete_hdf5(content: dict, message: str, tmp_path: Path) -> None:
             file[name] = values
     with pytest.raises(SlideFileError, match=message):
         read_slide_h5(tmp_path / "s.h5")
+
+
+def test_hdf5_that_claims_more_than_it_holds(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file.create_dataset("features", (10**7, 10**4), "f4", chunks=(1000, 1000))
+    with pytest.raises(SlideFileError, match=r"claims shape .* but 0 bytes are stored"):
+        read_slide_h5(tmp_path / "s.h5")
+    packed = np.zeros((5000, 100), dtype=np.float32)
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file.create_dataset("features", data=packed, compression="gzip", compression_opts=9)
+    np.testing.assert_array_equal(read_slide_h5(tmp_path / "s.h5").features, packed)
 
 
 def test_batched_features_of_one_slide(tmp_path: Path) -> None:

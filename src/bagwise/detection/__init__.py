@@ -3,6 +3,7 @@
 from bagwise.boxes import Box, Detection, iou
 from bagwise.detection.detector import WeaklySupervisedDetector
 from bagwise.detection.encoders import GradientHistograms, Pixels, crops
+from bagwise.detection.files import load_detector
 from bagwise.detection.metrics import (
     average_precision,
     corloc,
@@ -39,6 +40,7 @@ __all__ = [
     "corloc",
     "crops",
     "iou",
+    "load_detector",
     "mean_average_precision",
     "non_maximum_suppression",
     "objectness",

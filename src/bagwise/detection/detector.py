@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -15,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags
 from bagwise.boxes import Box, Detection, as_boxes, boxes_of, iou
 from bagwise.detection.encoders import GradientHistograms
+from bagwise.detection.files import save_detector
 from bagwise.detection.nms import non_maximum_suppression
 from bagwise.detection.proposals import SlidingWindows
 from bagwise.detection.targets import check_boxed_images, image_targets
@@ -76,7 +78,7 @@ class WeaklySupervisedDetector(BaseEstimator):
         *,
         proposals: Callable[[Any], Any] | None = None,
         encoder: Callable[[Any, Any], Any] | None = None,
-        n_components: int | None = 30,
+        n_components: int | None = 60,
         class_names: Sequence[Any] | None = None,
         positive_overlap: float = 0.5,
         negative_overlap: float = 0.3,
@@ -161,6 +163,15 @@ class WeaklySupervisedDetector(BaseEstimator):
         """(n, K) probability that each image shows each class."""
         _, bags = self._predictable(images, proposals)
         return np.column_stack([model.predict_proba(bags)[:, 1] for model in self.estimators_])
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the detector to one file that `bagwise.detection.load_detector` reads.
+
+        Proposals and encoders of your own are code, which is not written: give them again to
+        `load_detector`. With `overwrite=False` an existing file is kept and FileExistsError raised.
+        """
+        check_is_fitted(self)
+        save_detector(self, path, overwrite=overwrite)
 
     def _predictable(
         self, images: Sequence[Any], proposals: Sequence[ArrayLike] | None

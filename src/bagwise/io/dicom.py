@@ -16,6 +16,8 @@ from bagwise.io.images import check_same_shape, labels_of
 from bagwise.io.requirements import require
 
 Floats = NDArray[np.float32]
+Slice = tuple[Floats, NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]
+IDENTIFIERS = ("SeriesInstanceUID", "StudyInstanceUID", "PatientID", "SOPInstanceUID")
 
 # (centre, width) in Hounsfield units: brain, blood (subdural), soft tissue. [C24, 6.3] names the
 # three windows; the numbers are those that radiologists use.
@@ -173,7 +175,7 @@ def _read_series(paths: Sequence[Path]) -> CTSeries:
     pydicom = require("pydicom", what="reading DICOM files", extra="io")
     slices = [_read_slice(pydicom, path) for path in paths]
     normal = _common_normal(slices, paths)
-    place = np.array([position @ normal for _, position, _, _ in slices])
+    place = np.array([position @ normal for _, position, *_ in slices])
     order = np.argsort(place, kind="stable")
     same = np.flatnonzero(np.diff(place[order]) < 1e-3)
     if len(same):
@@ -187,22 +189,20 @@ def _read_series(paths: Sequence[Path]) -> CTSeries:
         raise DicomError(
             f"the slices of a series differ in size, {sorted(shapes)}: {paths[0].parent}"
         )
-    head = slices[0][3]
+    series, study, patient, _ = slices[0][3]
     return CTSeries(
         np.stack([slices[i][0] for i in order]),
         place[order],
-        str(head.get("SeriesInstanceUID", "")),
-        str(head.get("StudyInstanceUID", "")),
-        str(head.get("PatientID", "")),
-        np.array([str(slices[i][3].get("SOPInstanceUID", "")) for i in order]),
+        series,
+        study,
+        patient,
+        np.array([slices[i][3][3] for i in order]),
         tuple(paths[i] for i in order),
     )
 
 
-def _read_slice(
-    pydicom: Any, path: Path
-) -> tuple[Floats, NDArray[np.float64], NDArray[np.float64], Any]:
-    """Hounsfield values, position, orientation (6,) and header of one file."""
+def _read_slice(pydicom: Any, path: Path) -> Slice:
+    """Hounsfield values, position, orientation (6,) and identifiers of one file."""
     try:
         data = pydicom.dcmread(path)
     except Exception as error:
@@ -228,7 +228,8 @@ def _read_slice(
             f"{path} has pixels of shape {pixels.shape}; one grey slice per file is read"
         )
     values = pixels.astype(np.float32) * np.float32(slope) + np.float32(intercept)
-    return values, position, orientation, data
+    # Not the data set itself: it would keep the raw pixels of the whole series in memory.
+    return values, position, orientation, tuple(str(data.get(name, "")) for name in IDENTIFIERS)
 
 
 def _numbers(data: Any, keyword: str, count: int, path: Path) -> NDArray[np.float64]:
@@ -240,15 +241,16 @@ def _numbers(data: Any, keyword: str, count: int, path: Path) -> NDArray[np.floa
             "ImageOrientationPatient": "the direction of the slices is not known",
         }.get(keyword, "its pixels cannot be turned into Hounsfield units")
         raise DicomError(f"{path} has no {keyword}: {what}; export the series with it")
-    numbers = np.ravel(np.asarray(value, dtype=np.float64))
+    try:
+        numbers = np.ravel(np.asarray(value, dtype=np.float64))
+    except (TypeError, ValueError):
+        numbers = np.array([])
     if numbers.shape != (count,) or not np.all(np.isfinite(numbers)):
         raise DicomError(f"{keyword} of {path} must be {count} finite numbers; got {value}")
     return numbers
 
 
-def _common_normal(
-    slices: Sequence[tuple[Any, Any, NDArray[np.float64], Any]], paths: Sequence[Path]
-) -> NDArray[np.float64]:
+def _common_normal(slices: Sequence[Slice], paths: Sequence[Path]) -> NDArray[np.float64]:
     """Unit normal of the slices, which must be parallel."""
     first = slices[0][2]
     for (_, _, orientation, _), path in zip(slices, paths, strict=True):

@@ -10,6 +10,7 @@ import numpy as np
 from bagwise.io.requirements import require
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
 
+MAX_EXPANSION = 1100  # deflate, which packs best of the filters in use, reaches 1032
 SIZE_NAMES = ("patch_size_level0", "patch_size_lvl0", "patch_size_src")
 
 
@@ -52,12 +53,23 @@ def _read(h5py: Any, file: Any, name: str) -> SlideFeatures:
     if located:
         attributes |= _plain(coords.attrs)
     return check_slide(
-        features[()],
-        coords[()] if located else None,
+        _values(features, name),
+        _values(coords, name) if located else None,
         _patch_size_level0(attributes),
         attributes,
         name,
     )
+
+
+def _values(dataset: Any, name: str) -> Any:
+    """The numbers of a dataset, unless it claims more than its bytes can hold."""
+    stored = int(dataset.id.get_storage_size())
+    if dataset.nbytes > MAX_EXPANSION * stored:
+        raise SlideFileError(
+            f"{name}: {dataset.name} claims shape {dataset.shape} but {stored} bytes are stored; "
+            "the file is damaged or was never filled; extract the features again"
+        )
+    return dataset[()]
 
 
 def _patch_size_level0(attributes: dict[str, Any]) -> float | None:

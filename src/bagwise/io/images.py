@@ -29,7 +29,8 @@ def read_image(
 ) -> NDArray[np.float32]:
     """Read a picture as values from 0 to 1: (3, height, width) for "RGB", (1, ...) for "L" (grey).
 
-    `size` is the (height, width) to scale it to.
+    Pictures have 8 bits per channel, or 16 bits of grey. `size` is the (height, width) to scale
+    it to.
     """
     check_choice("mode", mode, ("RGB", "L"))
     image_module = require("PIL.Image", what="reading images", extra="io")
@@ -44,17 +45,39 @@ def read_image(
                         f"{name} has {picture.width} x {picture.height} pixels, more than "
                         f"{MAX_PIXELS}; cut it into patches first"
                     )
-                picture = picture.convert(mode)
+                picture, white = _in_mode(picture, mode, name)
                 if size is not None:
                     picture = picture.resize((size[1], size[0]), image_module.Resampling.BOX)
-                values = np.asarray(picture, dtype=np.float32) / np.float32(255)
+                values = np.asarray(picture, dtype=np.float32) / np.float32(white)
     except FileNotFoundError:
         raise FileNotFoundError(f"no file {name}") from None
     except (OSError, SyntaxError, image_module.DecompressionBombError) as error:
         raise ImageFileError(
             f"cannot read {name}: it is no picture, or damaged or cut off ({error})"
         ) from error
-    return values[None] if values.ndim == 2 else np.ascontiguousarray(values.transpose(2, 0, 1))
+    if values.ndim == 2:
+        return np.repeat(values[None], 3 if mode == "RGB" else 1, axis=0)
+    return np.ascontiguousarray(values.transpose(2, 0, 1))
+
+
+def _in_mode(picture: Any, mode: str, name: str) -> tuple[Any, float]:
+    """The picture in a mode that can be scaled, and its value of white.
+
+    Pillow's own conversion would cut 16 bits off at 255.
+    """
+    if getattr(picture, "n_frames", 1) > 1:
+        raise ImageFileError(
+            f"{name} has {picture.n_frames} pages; save each as a picture of its own"
+        )
+    sixteen = picture.mode.startswith("I;16") or (picture.mode, picture.format) == ("I", "PNG")
+    if sixteen:
+        return picture.convert("I").convert("F"), 65535.0
+    if picture.mode in ("I", "F"):
+        raise ImageFileError(
+            f"{name} has 32 bits per pixel, so its black and white are not known; convert it to 8 "
+            "or 16 bits"
+        )
+    return picture.convert(mode), 255.0
 
 
 def read_image_folders(

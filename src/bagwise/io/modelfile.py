@@ -97,6 +97,8 @@ def read_state(path: str | os.PathLike[str]) -> tuple[str, Any]:
     ...     read_state(path)
     ('example', [1, inf, None])
     """
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder; give the file that save() wrote")
     with open(path, "rb") as file:
         try:
             return _read(file)

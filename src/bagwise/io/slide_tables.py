@@ -147,6 +147,8 @@ def _read_rows(path: Path, columns: list[str], slide: str) -> list[dict[str, str
             "with case=, slide=, label= (--group, --bag, --label)"
         )
     for number, row in enumerate(rows, start=2):
+        if None in row:  # where csv puts what is beyond the last column
+            raise ValueError(f"{path}, line {number}: more fields than column names; correct it")
         empty = [c for c in columns if not (row[c] or "").strip()]
         if empty:
             raise ValueError(f"{path}, line {number}: column {empty[0]!r} is empty; fill it in")

@@ -4,7 +4,7 @@ Each display has `from_estimator` or `from_predictions`, which draw, and `plot(a
 draws again; both return the display with `ax_` and `figure_`.
 """
 
-from bagwise.plots.benchmark import plot_auc_against_time, plot_ranking, plot_reliability
+from bagwise.plots.benchmark import plot_ranking
 from bagwise.plots.curves import (
     FrocDisplay,
     PrecisionRecallDisplay,
@@ -12,7 +12,7 @@ from bagwise.plots.curves import (
     RocDisplay,
 )
 from bagwise.plots.heatmap import HeatmapDisplay
-from bagwise.plots.image_bags import plot_image_bags
+from bagwise.plots.image_bags import ImageBagsDisplay
 from bagwise.plots.instances import InstanceProbabilityDisplay
 from bagwise.plots.overlay import plot_ct_montage, plot_detections, plot_slide_heatmap
 from bagwise.plots.relevance import RelevanceDisplay
@@ -29,18 +29,16 @@ __all__ = [
     "ElboDisplay",
     "FrocDisplay",
     "HeatmapDisplay",
+    "ImageBagsDisplay",
     "InstanceProbabilityDisplay",
     "PrecisionRecallDisplay",
     "RelevanceDisplay",
     "ReliabilityDisplay",
     "RocDisplay",
     "VariabilityDisplay",
-    "plot_auc_against_time",
     "plot_ct_montage",
     "plot_detections",
-    "plot_image_bags",
     "plot_ranking",
-    "plot_reliability",
     "plot_slide_heatmap",
     "require_matplotlib",
 ]

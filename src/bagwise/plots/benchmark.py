@@ -1,4 +1,4 @@
-"""Figures of a benchmark: AUC against time, reliability, ranking."""
+"""Figures of a benchmark: reliability of several models, ranking."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise.metrics import reliability_curve
-from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, TRACK, require_matplotlib
+from bagwise.plots.curves import ReliabilityDisplay
+from bagwise.plots.style import INK, POSITIVE, PROBABILITY, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,54 +18,13 @@ if TYPE_CHECKING:
 DPI = 130
 
 
-def plot_auc_against_time(points: Mapping[str, tuple[float, float]]) -> Figure:
-    """One point per model: seconds per fit (logarithmic) and bag AUC; up and left is better.
-
-    >>> len(plot_auc_against_time({"A": (0.1, 0.8), "B": (2.0, 0.9)}).axes[0].texts)
-    2
-    """
-    axes = _axes((6.4, 4.0))
-    seconds, auc = np.array(list(points.values())).T
-    axes.scatter(seconds, auc, s=34, color=PROBABILITY, zorder=3)
-    axes.set_xscale("log")
-    axes.margins(x=0.28, y=0.12)
-    _spread_labels(axes, list(points), seconds, auc)
-    axes.set(xlabel="seconds per fit", ylabel="bag AUC, mean over folds and sets")
-    axes.grid(color=TRACK, lw=0.8)
-    return axes.figure  # type: ignore[return-value]
-
-
-def _spread_labels(axes: Axes, names: list[str], x: ArrayLike, y: ArrayLike) -> None:
-    """Names beside their points, moved up where they would lie on each other."""
-    x, y = np.asarray(x), np.asarray(y)
-    low, high = axes.get_ylim()
-    step = 0.052 * (high - low)
-    left, right = np.log(np.asarray(axes.get_xlim()))
-    placed: list[tuple[float, float]] = []
-    for i in np.argsort(y):
-        at, across = float(y[i]), (np.log(x[i]) - left) / (right - left)
-        while any(abs(at - v) < step and abs(across - u) < 0.2 for u, v in placed):
-            at += step / 4
-        placed.append((across, at))
-        axes.annotate(
-            names[i],
-            (x[i], y[i]),
-            (x[i] * np.exp(0.015 * (right - left)), at),
-            fontsize=8,
-            color=INK,
-            va="center",
-        )
-
-
-def plot_reliability(
+def plot_reliability_panels(
     predictions: Mapping[str, tuple[ArrayLike, ArrayLike]], n_bins: int = 8
 ) -> Figure:
-    """Observed share of positive bags against predicted probability, one small panel per model.
+    """One small `ReliabilityDisplay` per model, from its labels (0 and 1) and probabilities.
 
-    `predictions` has the labels (0 and 1) and probabilities of each model.
-
-    >>> figure = plot_reliability({"A": ([0, 1, 1, 0], [0.1, 0.6, 0.9, 0.4])}, n_bins=2)
-    >>> figure.axes[0].get_title()
+    >>> figure = plot_reliability_panels({"A": ([0, 1, 1, 0], [0.1, 0.6, 0.9, 0.4])}, n_bins=2)
+    >>> figure.axes[0].get_title(loc="left")
     'A'
     """
     require_matplotlib()
@@ -76,11 +35,9 @@ def plot_reliability(
     figure = Figure(figsize=(2.3 * columns, 2.35 * lines), dpi=DPI, layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes, (name, (y, p)) in zip(grid, predictions.items(), strict=False):
-        curve = reliability_curve(y, p, n_bins, pos_label=1)
-        axes.plot([0, 1], [0, 1], color=QUIET, lw=0.9, ls=(0, (4, 3)))
-        axes.plot(curve.predicted, curve.observed, color=PROBABILITY, lw=1.4, marker="o", ms=3.5)
-        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
-        axes.set_title(name, fontsize=9, color=INK)
+        ReliabilityDisplay.from_predictions(y, p, n_bins=n_bins, ax=axes)
+        axes.set(xlabel="", ylabel="")
+        axes.set_title(name, loc="left", fontsize=9, color=INK)
         axes.tick_params(labelsize=7)
     for axes in grid[len(predictions) :]:
         axes.set_axis_off()

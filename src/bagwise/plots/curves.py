@@ -163,6 +163,7 @@ class FrocDisplay:
         `volume` is the scan of each bag, by default `bags.groups`. Where bags are the candidates
         of one lesion, fit with `bag_score="max"`: see `bagwise.metrics.froc_curve`.
         """
+        check_one_model(model, instances=False)
         if volume is None and bags.groups is None:
             raise ValueError("FROC counts false positives per scan; pass volume=, or bags.groups")
         more.setdefault("name", type(model).__name__)

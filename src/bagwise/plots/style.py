@@ -81,7 +81,7 @@ def column(p: ArrayLike, n: int | None = None, name: str = "p") -> Floats:
 
 
 def vector(values: ArrayLike, n: int | None, name: str) -> Floats:
-    """A vector of n finite numbers, or of any number of them."""
+    """A vector of n numbers, or of any number of them."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or (n is not None and len(array) != n):
         wanted = "one dimension" if n is None else f"{n} entries"

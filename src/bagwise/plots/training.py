@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.metrics import within_bag_variability
 from bagwise.one_model import check_one_model
-from bagwise.plots.style import INK, PROBABILITY, QUIET, SERIES, axes_for, tidy, vector
+from bagwise.plots.style import INK, PROBABILITY, SERIES, axes_for, tidy, vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,37 +148,66 @@ class AucTimeDisplay:
 
     @classmethod
     def from_predictions(
-        cls, results: Mapping[str, tuple[ArrayLike, ArrayLike]], *, ax: Axes | None = None
+        cls,
+        results: Mapping[str, tuple[ArrayLike, ArrayLike]],
+        *,
+        score_name: str = "bag AUC",
+        ax: Axes | None = None,
     ) -> Self:
         """Draw given results."""
-        return cls(results).plot(ax)
+        return cls(results, score_name=score_name).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into `ax`, or into a new figure."""
-        ax = axes_for(ax, 4.6, 3.4)
-        middle = np.exp(np.mean([np.log(s).mean() for s, _ in self.results.values()]))
+        ax = axes_for(ax, 5.4, 3.6)
+        ax.set_xscale("log")
+        marks: list[tuple[str, str, float, float]] = []
         for k, (name, (seconds, auc)) in enumerate(self.results.items()):
             colour = SERIES[k % len(SERIES)]
             centre = float(np.exp(np.mean(np.log(seconds)))), float(np.mean(auc))
-            ax.plot(seconds, auc, "o", color=colour, ms=4, alpha=0.4, mec="none")
             ax.errorbar(
                 *centre, yerr=np.std(auc), fmt="o", color=colour, ms=8, mec="white", capsize=0
             )
-            ax.annotate(
-                name,
-                centre,
-                # Towards the middle of the figure, where there is room.
-                xytext=(8, 4) if centre[0] <= middle else (-8, 4),
-                ha="left" if centre[0] <= middle else "right",
-                textcoords="offset points",
-                fontsize=9,
-                color=colour,
-                weight="bold",
-            )
-        ax.set_xscale("log")
-        ax.margins(x=0.25)
+            if len(auc) > 1:
+                ax.plot(seconds, auc, "o", color=colour, ms=4, alpha=0.4, mec="none")
+            marks.append((name, colour, *centre))
+        ax.margins(x=0.25, y=0.12)
+        _name_marks(ax, marks)
         ax.set(xlabel="seconds of fitting", ylabel=self.score_name)
         tidy(ax, grid="both")
-        ax.tick_params(which="minor", colors=QUIET, labelsize=8)
+        _plain_log_ticks(ax)
         self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
         return self
+
+
+def _plain_log_ticks(ax: Axes) -> None:
+    """0.1, 0.2, 0.5, 1, ...: powers of ten alone are too few, and all the others run together."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter("{x:g}")
+
+
+def _name_marks(ax: Axes, marks: Sequence[tuple[str, str, float, float]]) -> None:
+    """Names beside their marks, moved up where they would lie on each other."""
+    low, high = ax.get_ylim()
+    left, right = np.log(np.asarray(ax.get_xlim()))
+    step = 0.06 * (high - low)
+    placed: list[tuple[float, float]] = []
+    for name, colour, x, y in sorted(marks, key=lambda mark: mark[3]):
+        at, across = y, (np.log(x) - left) / (right - left)
+        while any(abs(at - v) < step and abs(across - u) < 0.25 for u, v in placed):
+            at += step / 4
+        placed.append((across, at))
+        # Towards the middle of the figure, where there is room.
+        side = 1 if across <= 0.5 else -1
+        ax.annotate(
+            name,
+            (x * np.exp(side * 0.02 * (right - left)), at),
+            ha="left" if side == 1 else "right",
+            va="center",
+            fontsize=8.5,
+            color=colour,
+            weight="bold",
+        )

@@ -13,16 +13,11 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
+from bagwise.class_labels import class_names, in_model_labels
 from bagwise.model_card import describe_model, iterations, selected, weight_lines
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
 from bagwise.seen_bags import seen_in_fit
-from bagwise.workflow import (
-    Predictions,
-    class_names,
-    in_model_labels,
-    intervals,
-    predict_all,
-)
+from bagwise.workflow import Predictions, intervals, predict_all
 
 Array = NDArray[Any]
 SCALE = 10_000  # probabilities are written as whole numbers of this
@@ -44,6 +39,7 @@ def page_content(
     data_name: str,
     image_shape: tuple[int, int] | None = None,
     command: str | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Everything a page shows, with the predictions of `model` for `bags`."""
     found = predict_all(model, bags)
@@ -54,12 +50,12 @@ def page_content(
         "negative": str(classes[0]),
         "positive": str(classes[1]),
         "scale": SCALE,
-        "headline": headline(truth, found),
+        "headline": headline(truth, found, seed),
         "bags": bag_columns(bags, truth, found),
         "instances": instance_columns(bags, found, image_shape),
         "image": None if image_shape is None else list(image_shape),
         "reliability": None if truth is None else reliability(truth, found.bag_p[:, 1]),
-        "roc": roc(truth, found.bag_p[:, 1]),
+        "roc": roc(truth, found.bag_p[:, 1], seed),
         "card": card(model, bags, data_name, command),
         "notes": notes(model, bags, data_name),
     }
@@ -70,7 +66,7 @@ def whole(values: Array) -> list[int]:
     return np.rint(np.asarray(values, dtype=np.float64) * SCALE).astype(np.int64).tolist()
 
 
-def headline(truth: Array | None, found: Predictions) -> list[dict[str, Any]]:
+def headline(truth: Array | None, found: Predictions, seed: int) -> list[dict[str, Any]]:
     """Figures at the top: scores with intervals where labels are known, else counts."""
     called = int(np.sum(found.bag_p[:, 1] > 0.5))
     unsure = int(np.sum((found.bag_p[:, 1] > 0.2) & (found.bag_p[:, 1] < 0.8)))
@@ -81,7 +77,7 @@ def headline(truth: Array | None, found: Predictions) -> list[dict[str, Any]]:
     ]
     if truth is None or truth.all() or not truth.any():
         return counts
-    limits = intervals(truth, found.bag_p)
+    limits = intervals(truth, found.bag_p, seed)
     return [*map(_figure_maker(truth, found, limits), HEADLINES), counts[0]]
 
 
@@ -121,6 +117,8 @@ def instance_columns(
     """One entry per bag with its instances, thinned where there are very many."""
     p = found.p[:, 1]
     thumbnails = _thumbnail_count(bags, image_shape)
+    # Of all bags, so that one grey means one value on the whole page.
+    span = (float(bags.X.min()), float(bags.X.max())) if thumbnails else (0.0, 1.0)
     result = []
     for b, rows in enumerate(shown_rows(bags, p)):
         entry: dict[str, Any] = {
@@ -137,7 +135,7 @@ def instance_columns(
             entry["coords"] = quantised(bags.coords[rows])
         if thumbnails:
             best = rows[np.argsort(-p[rows], kind="stable")[:thumbnails]]
-            entry["thumbnails"] = _thumbnails(bags.X, best, p, found.std)
+            entry["thumbnails"] = _thumbnails(bags.X, best, p, found.std, span)
         result.append(entry)
     return result
 
@@ -172,8 +170,10 @@ def _thumbnail_count(bags: Bags, image_shape: tuple[int, int] | None) -> int:
     return int(min(30, max(1, per_bag)))
 
 
-def _thumbnails(X: Array, rows: Array, p: Array, std: Array) -> dict[str, Any]:
-    low, high = float(X.min()), float(X.max())
+def _thumbnails(
+    X: Array, rows: Array, p: Array, std: Array, span: tuple[float, float]
+) -> dict[str, Any]:
+    low, high = span
     grey = np.rint((X[rows] - low) / ((high - low) or 1.0) * 255).astype(np.uint8)
     return {
         "pixels": base64.b64encode(grey.tobytes()).decode("ascii"),
@@ -192,11 +192,11 @@ def reliability(truth: Array, p: Array, n_bins: int = 8) -> list[dict[str, float
     ]
 
 
-def roc(truth: Array | None, p: Array) -> dict[str, Any] | None:
+def roc(truth: Array | None, p: Array, seed: int) -> dict[str, Any] | None:
     """The ROC curve with its band, or None where there are not both classes."""
     if truth is None or truth.all() or not truth.any():
         return None
-    band = metrics.roc_band(truth, p)
+    band = metrics.roc_band(truth, p, random_state=seed)
     curves = {name: np.round(getattr(band, name), 4).tolist() for name in ("x", "y", "low", "high")}
     return {**curves, "auc": round(metrics.roc_auc(truth, p), 4)}
 

@@ -36,6 +36,7 @@ def build_report(
     data_name: str = "bags",
     image_shape: tuple[int, int] | None = None,
     command: str | None = None,
+    seed: int = 0,
 ) -> str:
     """A page with a model's predictions for bags: scores, bags, instances, model card.
 
@@ -45,6 +46,7 @@ def build_report(
     bags : Bags; labels give scores, coordinates heat maps, instance labels marks.
     image_shape : height and width, if the features are the pixels of images.
     command : what to repeat to get this page again.
+    seed : of the bags that are resampled for intervals.
 
     Bags with very many instances are thinned, and the page says so.
     """
@@ -61,6 +63,7 @@ def build_report(
         data_name=data_name,
         image_shape=image_shape,
         command=command,
+        seed=seed,
     )
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         _asset("page.html")
