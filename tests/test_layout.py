@@ -47,6 +47,7 @@ ORDER = [
     "io",
     "transformers",
     "classifier",
+    "bag_calibration",
     "base",
     "ising_estimator",
     "rvm_estimators",

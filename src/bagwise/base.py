@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bagwise.bag_calibration import ALL_BAG_SCORES, BagCalibration, CalibratedMIL
 from bagwise.bags import Bags
 from bagwise.classifier import BagClassifierMIL
 from bagwise.execution import TrainingData
@@ -22,7 +23,7 @@ from bagwise.parameters import (
     check_number,
     check_rows,
 )
-from bagwise.posterior import BAG_SCORES, Posterior
+from bagwise.posterior import Posterior
 from bagwise.sites import Sites
 
 Array = NDArray[Any]
@@ -35,12 +36,15 @@ FITTED = (
     "elbo_history_",
     "n_iter_",
     "converged_",
+    "calibration_",
+    "why_not_calibrated_",
 )
 
 register(Posterior)
+register(BagCalibration)
 
 
-class GaussianProcessMIL(BagClassifierMIL):
+class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
     """What all Gaussian-process models share; subclasses name their likelihood and sites."""
 
     posterior_: Posterior
@@ -105,6 +109,18 @@ class GaussianProcessMIL(BagClassifierMIL):
             seed=int(rng.integers(2**31)),
         )
         self._store(self._run(problem, Xs), problem, shift, scale)
+        self._fit_calibration(bags, T, rng)
+
+    def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
+        """Arguments with which a fit to these rows keeps hyperparameters and scaling."""
+        init = self.init
+        return {
+            "kernel": self.kernel_,
+            "mean": self.mean_,
+            "learn_hyperparameters": False,
+            "standardize": bool(np.any(self.posterior_.scale != 1)),
+            "init": None if init is None else {k: np.asarray(v)[rows] for k, v in init.items()},
+        }
 
     def _fitted_names(self) -> tuple[str, ...]:
         return FITTED
@@ -157,7 +173,7 @@ class GaussianProcessMIL(BagClassifierMIL):
                 f"inference={self.inference!r} integrates the residual out and has no 'vfe' form; "
                 "use approximation='fitc'"
             )
-        check_choice("bag_score", self.bag_score, BAG_SCORES)
+        check_choice("bag_score", self.bag_score, ALL_BAG_SCORES)
         check_integer("max_iter", self.max_iter, at_least=1)
         check_number("tol", self.tol, at_least=0)
         check_number("jitter", self.jitter, above=0)

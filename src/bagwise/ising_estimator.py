@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.base import GaussianProcessMIL
@@ -76,6 +78,12 @@ class IsingVGPMIL(GaussianProcessMIL):
             raise ValueError(
                 "coupling='learn' needs moments='ep': the published diagonal moments have no bound"
             )
+
+    def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
+        frozen = super()._frozen(rows) | {"coupling": self.coupling_}
+        if sparse.issparse(self.neighbors) or isinstance(self.neighbors, np.ndarray):
+            frozen["neighbors"] = sparse.csr_array(self.neighbors)[rows][:, rows]
+        return frozen
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*super()._fitted_names(), "coupling_")

@@ -24,6 +24,8 @@ from bagwise.linalg import NotPositiveDefiniteError
 
 Array = NDArray[Any]
 
+ENOUGH = 0.1  # nats that a step of the search has to gain for another one
+
 
 @dataclass(frozen=True)
 class Hyperparameters:
@@ -98,7 +100,9 @@ def learn(objective: EvidenceObjective, max_iter: int = 40) -> Hyperparameters:
         return value, objective.scale * gradient
 
     u = (starts[0] - objective.centre) / objective.scale
-    u = minimise(in_prior_units, u, max_iter=max_iter)
+    # Less than ENOUGH is nothing to search for: modes part and meet along the way, and close to
+    # such a place the evidence of one diverges, which would lead the search on and on.
+    u = minimise(in_prior_units, u, max_iter=max_iter, tol=ENOUGH, gradient_tol=np.inf)
     return objective.unpack(objective.centre + objective.scale * u)
 
 
