@@ -150,7 +150,7 @@ class CalibratedMIL:
         """Why bag probabilities are not calibrated; an error where they were asked for."""
         if self.bag_score not in ("auto", "calibrated"):
             return f"bag_score={self.bag_score!r} was asked for"
-        reason = too_few(bags, T)
+        reason = self._cannot_calibrate(bags, T)
         if self.bag_score == "auto":
             return reason or self._too_costly(bags)
         if reason is not None:
@@ -159,6 +159,10 @@ class CalibratedMIL:
                 "or 'auto', which calibrates only where it can"
             )
         return None
+
+    def _cannot_calibrate(self, bags: Bags, T: Flags) -> str | None:
+        """Why there is no calibration for these bags, or None."""
+        return too_few(bags, T)
 
     def _too_costly(self, bags: Bags) -> str | None:
         """Why "auto" does not pay for five more fits, or None."""

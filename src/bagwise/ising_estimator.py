@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.base import GaussianProcessMIL
@@ -80,10 +79,12 @@ class IsingVGPMIL(GaussianProcessMIL):
             )
 
     def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
-        frozen = super()._frozen(rows) | {"coupling": self.coupling_}
-        if sparse.issparse(self.neighbors) or isinstance(self.neighbors, np.ndarray):
-            frozen["neighbors"] = sparse.csr_array(self.neighbors)[rows][:, rows]
-        return frozen
+        return super()._frozen(rows) | {"coupling": self.coupling_}
+
+    def _cannot_calibrate(self, bags: Bags, T: NDArray[np.bool_]) -> str | None:
+        if isinstance(self.neighbors, str | tuple | list):
+            return super()._cannot_calibrate(bags, T)
+        return "neighbors is a graph of these bags, which no part of them has"
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*super()._fitted_names(), "coupling_")
