@@ -193,11 +193,12 @@ class CalibratedMIL:
         if score != "calibrated":
             p, std = predictor.bags(bags.X, bags.offsets, score)
             return p, std
-        if getattr(self, "calibration_", None) is None:
+        calibration: BagCalibration | None = getattr(self, "calibration_", None)
+        if calibration is None:
             raise ValueError(
                 "bag_score='calibrated' was set after fit, and this model has no calibration; "
                 "set it, or 'auto', before fit"
             )
         joint, std = predictor.bags(bags.X, bags.offsets, "joint")
         best, _ = predictor.bags(bags.X, bags.offsets, "max")
-        return self.calibration_.probability(logits(joint, best)), std
+        return calibration.probability(logits(joint, best)), std
