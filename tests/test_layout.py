@@ -51,6 +51,7 @@ ORDER = [
     "transformers",
     "checkpoints",
     "classifier",
+    "bag_calibration",
     "base",
     "ising_estimator",
     "rvm_estimators",

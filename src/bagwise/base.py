@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bagwise.bag_calibration import ALL_BAG_SCORES, BagCalibration, CalibratedMIL
 from bagwise.bags import Bags
 from bagwise.checkpoints import Session, interruptible
 from bagwise.classifier import BagClassifierMIL, register_kernels
@@ -27,7 +28,7 @@ from bagwise.parameters import (
     check_number,
     check_rows,
 )
-from bagwise.posterior import BAG_SCORES, Posterior
+from bagwise.posterior import Posterior
 from bagwise.rows import RowSource, ScaledRows, column_moments, is_elsewhere
 from bagwise.sites import Sites
 from bagwise.storage import default_budget
@@ -42,12 +43,15 @@ FITTED = (
     "elbo_history_",
     "n_iter_",
     "converged_",
+    "calibration_",
+    "why_not_calibrated_",
 )
 
 register(Posterior)
+register(BagCalibration)
 
 
-class GaussianProcessMIL(BagClassifierMIL):
+class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
     """What all Gaussian-process models share; subclasses name their likelihood and sites."""
 
     posterior_: Posterior
@@ -171,6 +175,7 @@ class GaussianProcessMIL(BagClassifierMIL):
         )
         result = interruptible(lambda: self._run(problem), problem.monitor.save)
         self._store(result, problem, shift, scale)
+        self._fit_calibration(bags, T, np.random.default_rng(problem.seed))
 
     def _prepare(
         self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
@@ -197,6 +202,17 @@ class GaussianProcessMIL(BagClassifierMIL):
                 "stay with the Dask workers: a distributed fit of it writes no checkpoints; leave "
                 "checkpoint and resume out"
             )
+
+    def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
+        """Arguments with which a fit to these rows keeps hyperparameters and scaling."""
+        init = self.init
+        return {
+            "kernel": self.kernel_,
+            "mean": self.mean_,
+            "learn_hyperparameters": False,
+            "standardize": bool(np.any(self.posterior_.scale != 1)),
+            "init": None if init is None else {k: np.asarray(v)[rows] for k, v in init.items()},
+        }
 
     def _fitted_names(self) -> tuple[str, ...]:
         return FITTED
@@ -257,7 +273,7 @@ class GaussianProcessMIL(BagClassifierMIL):
                 f"inference={self.inference!r} integrates the residual out and has no 'vfe' form; "
                 "use approximation='fitc'"
             )
-        check_choice("bag_score", self.bag_score, BAG_SCORES)
+        check_choice("bag_score", self.bag_score, ALL_BAG_SCORES)
         check_integer("max_iter", self.max_iter, at_least=1)
         check_number("tol", self.tol, at_least=0)
         check_number("jitter", self.jitter, above=0)

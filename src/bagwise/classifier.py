@@ -95,7 +95,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         With `return_std`, also the posterior standard deviation of that probability.
         """
         bags = bags_to_predict(self, X)
-        p, std = self._predictor(bags).bags(bags.X, bags.offsets, self.bag_score)
+        p, std = self._bag_probability(bags)
         both = np.column_stack([1 - p, p])
         return (both, std) if return_std else both
 
@@ -185,6 +185,11 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _predictor(self, bags: Bags) -> Any:
         """What answers `instances` and `bags` for these bags."""
         return self.posterior_
+
+    def _bag_probability(self, bags: Bags) -> tuple[Array, Array]:
+        """Probability of each bag and its posterior standard deviation."""
+        p, std = self._predictor(bags).bags(bags.X, bags.offsets, self.bag_score)
+        return p, std
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

@@ -96,7 +96,9 @@ class VGPMIL(_LogisticMIL):
         it out exactly, "vfe" keeps it in the bound as [W21] does. With the logistic link both
         give the same bound.
     inference : "vi" (coordinate ascent on the ELBO) or "laplace".
-    bag_score : how instances make a bag probability, "joint", "noisy-or" or "max".
+    bag_score : how instances make a bag probability: "joint", "noisy-or", "max"; "calibrated",
+        a logistic regression on the first and the last for training bags left out of five more
+        fits (`calibration_`); or "auto", see `ProbitVGPMIL`.
     max_iter, tol : sweeps at most; relative change of the objective at which to stop.
     jitter : relative jitter on K_ZZ.
     init : starting values per instance, {"pi": ..., "xi": ...}, for "factorised" only.
@@ -263,6 +265,9 @@ class ProbitVGPMIL(GaussianProcessMIL):
         at the Laplace mode; `gibbs_` then has the draws, split R-hat and effective sizes.
     n_samples, n_chains, burn_in, thin : kept draws per chain, chains (in parallel processes),
         sweeps dropped first, sweeps per kept draw; for "gibbs" only.
+    bag_score : "auto" (default): "calibrated" with at least 10 bags of each class, at most
+        100 000 instances in memory, hyperparameters that are learned and no sampling, otherwise
+        "joint". `bag_score_` tells which, `why_not_calibrated_` why.
 
     Examples
     --------
@@ -285,9 +290,10 @@ class ProbitVGPMIL(GaussianProcessMIL):
         n_chains: int = 4,
         burn_in: int = 200,
         thin: int = 10,
+        bag_score: str = "auto",
         **shared: Any,
     ) -> None:
-        super().__init__(**shared)
+        super().__init__(bag_score=bag_score, **shared)
         self.n_samples = n_samples
         self.n_chains = n_chains
         self.burn_in = burn_in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
@@ -76,6 +77,14 @@ class IsingVGPMIL(GaussianProcessMIL):
             raise ValueError(
                 "coupling='learn' needs moments='ep': the published diagonal moments have no bound"
             )
+
+    def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
+        return super()._frozen(rows) | {"coupling": self.coupling_}
+
+    def _cannot_calibrate(self, bags: Bags, T: NDArray[np.bool_]) -> str | None:
+        if isinstance(self.neighbors, str | tuple | list):
+            return super()._cannot_calibrate(bags, T)
+        return "neighbors is a graph of these bags, which no part of them has"
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*super()._fitted_names(), "coupling_")

@@ -45,7 +45,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "n_features": int(model.n_features_in_),
         "features": None if names is None else [str(n) for n in names],
         "arguments": given,
-        "bag_score": getattr(model, "bag_score", None),
+        "bag_score": getattr(model, "bag_score_", getattr(model, "bag_score", None)),
         "inference": getattr(model, "inference", None),
         "kernel": None if kernel is None else rounded(repr(kernel)),
         "mean": _number(model, "mean_"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from bagwise.labels import BagLikelihood
 from bagwise.linalg import NotPositiveDefiniteError
 
 Array = NDArray[Any]
+
+ENOUGH = 0.1  # nats that a step of the search has to gain for another one
 
 
 @dataclass(frozen=True)
@@ -106,18 +109,22 @@ def learn(
         value, gradient = objective(objective.centre + objective.scale * u)
         return value, objective.scale * gradient
 
+    # Less than ENOUGH is nothing to search for: modes part and meet along the way, and close to
+    # such a place the evidence of one diverges, which would lead the search on and on.
+    search = partial(
+        minimise, in_prior_units, max_iter=max_iter, tol=ENOUGH, gradient_tol=np.inf, note=note
+    )
     if state is not None:
         objective.v = state["v"]
         found = Search(**{k: state[k] for k in ("x", "value", "gradient", "pairs")})
-        u = minimise(in_prior_units, found, max_iter=max_iter, past=state["step"], note=note)
+        u = search(found, past=state["step"])
         return objective.unpack(objective.centre + objective.scale * u)
     starts = [objective.pack(objective.start), objective.centre]
     if starts[0].size == 0:
         return objective.start
     if not np.allclose(starts[0], starts[1]):
         starts.sort(key=lambda x: objective(x)[0])
-    u = (starts[0] - objective.centre) / objective.scale
-    u = minimise(in_prior_units, u, max_iter=max_iter, note=note)
+    u = search((starts[0] - objective.centre) / objective.scale)
     return objective.unpack(objective.centre + objective.scale * u)
 
 
@@ -166,10 +173,10 @@ def minimise(
         if s @ y > 1e-10 * (y @ y):
             pairs = [*pairs, (s, y)][-memory:]
         gain, x, value, gradient = value - new_value, new_x, new_value, new_gradient
+        if gain <= tol and np.max(np.abs(gradient)) <= gradient_tol:
+            break  # without a note: a search that goes on has to end here too
         if note is not None:
             note(k + 1, Search(x, value, gradient, tuple(pairs)))
-        if gain <= tol and np.max(np.abs(gradient)) <= gradient_tol:
-            break
     return x
 
 

@@ -1,0 +1,209 @@
+"""Bag probabilities calibrated on training bags that were left out of a fit.
+
+The scores "joint" and "max" of a bag rank bags well, but their level depends on what bag labels do
+not tell: how many instances of a positive bag are positive, and how far the residuals of a sparse
+approximation are independent. So the model is fitted again without a fifth of its training bags at
+a time, its hyperparameters as they are, and a logistic regression on the scores of the bags that
+were left out turns them into a probability: Platt's scaling of two scores instead of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from bagwise.bags import Bags
+from bagwise.posterior import BAG_SCORES
+from bagwise.rows import is_elsewhere
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+Scores = Callable[[Bags], Array]  # bags -> (B, 2) logits of SCORES
+
+SCORES = ("joint", "max")
+ALL_BAG_SCORES = ("auto", "calibrated", *BAG_SCORES)
+FOLDS = 5
+MIN_BAGS = 10  # of each class: fewer scores say too little
+MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
+CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
+PRIOR_MEAN = np.array([1.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
+PRIOR_SCALE = np.array([1.0, 1.0, 3.0])
+
+
+@dataclass(frozen=True)
+class BagCalibration:
+    """logit p = weights . (logit of "joint", logit of "max") + intercept.
+
+    No weight is negative, so a more probable instance never makes its bag less probable.
+
+    >>> as_it_is = BagCalibration(np.array([1.0, 0.0]), 0.0, n_bags=40)
+    >>> as_it_is.probability(logits(np.array([0.2, 0.9]), np.array([0.1, 0.7])))
+    array([0.2, 0.9])
+    """
+
+    weights: Array  # (2,), of SCORES
+    intercept: float
+    n_bags: int  # whose scores it was fitted to
+
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        weights = np.asarray(self.weights)
+        if weights.shape != (len(SCORES),) or weights.dtype.kind != "f":
+            raise ValueError(f"calibration: weights must be {len(SCORES)} numbers")
+        if not (np.all(np.isfinite(weights)) and np.all(weights >= 0)):
+            raise ValueError("calibration: weights must be finite and not negative")
+        if not (np.isfinite(self.intercept) and self.n_bags > 0):
+            raise ValueError("calibration: intercept must be finite and n_bags positive")
+
+    def probability(self, scores: Array) -> Array:
+        """P(positive) of bags with these logits (B, 2)."""
+        return special.expit(scores @ self.weights + self.intercept)
+
+
+def logits(joint: Array, best: Array) -> Array:
+    """(B, 2) logits of the two scores, which are kept off 0 and 1."""
+    p = np.column_stack([joint, best])
+    return special.logit(np.clip(p, CLOSEST, 1 - CLOSEST))
+
+
+def too_few(bags: Bags, T: Flags) -> str | None:
+    """Why these bags are too few to calibrate on, or None."""
+    units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
+    counts = [len(np.unique(units[side])) for side in (~T, T)]
+    if min(counts) >= MIN_BAGS:
+        return None
+    what = "bags" if bags.groups is None else "groups with bags"
+    return f"it takes {MIN_BAGS} {what} of each class, there are {counts[0]} and {counts[1]}"
+
+
+def calibrate(
+    bags: Bags, T: Flags, seed: int, refit: Callable[[NDArray[np.int64]], Scores]
+) -> BagCalibration:
+    """Fit the calibration, where `refit(numbers of bags)` gives the scores of a fit to those.
+
+    Folds are stratified by label; whole groups are left out together.
+
+    >>> rng = np.random.default_rng(0)
+    >>> T = np.arange(60) % 2 == 1
+    >>> bags = Bags.from_list([[[t + 0.5 * rng.normal()]] for t in T], y=T)
+    >>> too_sure = lambda bags: np.repeat(20 * bags.X - 10, 2, axis=1)
+    >>> bool(calibrate(bags, T, 0, lambda kept: too_sure).weights.sum() < 0.5)
+    True
+    """
+    kind = StratifiedKFold if bags.groups is None else StratifiedGroupKFold
+    cut = kind(FOLDS, shuffle=True, random_state=seed)
+    scores = np.empty((len(bags), len(SCORES)))
+    for kept, left_out in cut.split(np.zeros(len(bags)), T, bags.groups):
+        scores[left_out] = refit(kept)(bags[left_out])
+    x = _most_probable(scores, T)
+    return BagCalibration(x[:-1], float(x[-1]), len(bags))
+
+
+def _most_probable(scores: Array, T: Flags) -> Array:
+    """Weights and intercept at the mode of their posterior.
+
+    The prior is centred at "joint" as it is: few bags move it little.
+    """
+    design = np.column_stack([scores, np.ones(len(scores))])
+    sign = np.where(T, 1.0, -1.0)
+
+    def objective(x: Array) -> tuple[float, Array]:
+        z, deviation = sign * (design @ x), (x - PRIOR_MEAN) / PRIOR_SCALE
+        value = -float(np.sum(special.log_expit(z))) + 0.5 * float(deviation @ deviation)
+        return value, -design.T @ (sign * special.expit(-z)) + deviation / PRIOR_SCALE
+
+    bounds = [(0.0, None)] * len(SCORES) + [(None, None)]
+    found = optimize.minimize(objective, PRIOR_MEAN, jac=True, method="L-BFGS-B", bounds=bounds)
+    return np.asarray(found.x, dtype=np.float64)
+
+
+class CalibratedMIL:
+    """What estimators need for bag_score="calibrated" and "auto": a mixin."""
+
+    bag_score: str
+    _predictor: Callable[[Bags], Any]
+    _frozen: Callable[[Flags], dict[str, Any]]  # arguments of a refit to these rows
+
+    @property
+    def bag_score_(self) -> str:
+        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
+        if self.bag_score != "auto":
+            return self.bag_score
+        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
+
+    def _fit_calibration(self, bags: Bags, T: Flags, rng: np.random.Generator) -> None:
+        """Calibrate if `bag_score` asks for it; note why not if "auto" does not."""
+        self.calibration_: BagCalibration | None = None
+        self.why_not_calibrated_ = self._reason_against(bags, T)
+        if self.why_not_calibrated_ is None:
+            seed = int(rng.integers(2**31))
+            self.calibration_ = calibrate(bags, T, seed, partial(self._refit, bags, T, seed))
+
+    def _reason_against(self, bags: Bags, T: Flags) -> str | None:
+        """Why bag probabilities are not calibrated; an error where they were asked for."""
+        if self.bag_score not in ("auto", "calibrated"):
+            return f"bag_score={self.bag_score!r} was asked for"
+        reason = self._cannot_calibrate(bags, T)
+        if self.bag_score == "auto":
+            return reason or self._too_costly(bags)
+        if reason is not None:
+            raise ValueError(
+                f"bag_score='calibrated' cannot be fitted here: {reason}; use bag_score='joint', "
+                "or 'auto', which calibrates only where it can"
+            )
+        return None
+
+    def _cannot_calibrate(self, bags: Bags, T: Flags) -> str | None:
+        """Why there is no calibration for these bags, or None."""
+        return too_few(bags, T)
+
+    def _too_costly(self, bags: Bags) -> str | None:
+        """Why "auto" does not pay for five more fits, or None."""
+        if not getattr(self, "learn_hyperparameters", True):
+            return "learn_hyperparameters=False: nothing is to be learned but the posterior"
+        if is_elsewhere(bags.X):
+            return "the features are in files or with Dask workers, which five more fits would read"
+        if bags.n_instances > MAX_INSTANCES:
+            return f"{bags.n_instances} instances are more than {MAX_INSTANCES}"
+        if getattr(self, "inference", "vi") == "gibbs":
+            return "inference='gibbs' would sample five times more"
+        return None
+
+    def _refit(self, bags: Bags, T: Flags, seed: int, kept: NDArray[np.int64]) -> Scores:
+        """The scores of a model fitted to some of the bags, hyperparameters as they are."""
+        frozen = self._frozen(np.isin(bags.bag_index, kept))
+        model = clone(self).set_params(bag_score="joint", random_state=seed, verbose=0, **frozen)
+        scores: Scores = model.fit(bags[kept], T[kept])._bag_logits
+        return scores
+
+    def _bag_logits(self, bags: Bags) -> Array:
+        predictor = self._predictor(bags)
+        joint, best = (predictor.bags(bags.X, bags.offsets, score)[0] for score in SCORES)
+        return logits(joint, best)
+
+    def _bag_probability(self, bags: Bags) -> tuple[Array, Array]:
+        """Probability of each bag, and its posterior standard deviation.
+
+        That of a calibrated probability is that of the joint one: it says how well f is known.
+        """
+        predictor, score = self._predictor(bags), self.bag_score_
+        if score != "calibrated":
+            p, std = predictor.bags(bags.X, bags.offsets, score)
+            return p, std
+        calibration: BagCalibration | None = getattr(self, "calibration_", None)
+        if calibration is None:
+            raise ValueError(
+                "bag_score='calibrated' was set after fit, and this model has no calibration; "
+                "set it, or 'auto', before fit"
+            )
+        joint, std = predictor.bags(bags.X, bags.offsets, "joint")
+        best, _ = predictor.bags(bags.X, bags.offsets, "max")
+        return calibration.probability(logits(joint, best)), std
