@@ -20,6 +20,7 @@ Array = NDArray[Any]
 SADDLE_STEPS = np.geomspace(1.0, 1e-4, 13)
 PRECISION = 1e-5  # densities by EP and their gradients agree to about that, relatively
 
+STRAIGHT = 0.75  # share of slope times step that is gained where Newton's parabola gains a half
 PRIOR_CURVATURE = 1.0  # of v ~ N(0, I): flatter directions are not trusted far from a mode
 
 
@@ -87,9 +88,18 @@ def climb(
 
 
 def newton_step(
-    density: LogDensity, v: Array, gradient: Array, P: Array, value: float, tol: float
+    density: LogDensity,
+    v: Array,
+    gradient: Array,
+    P: Array,
+    value: float,
+    tol: float,
+    reach: float = 1.0,
 ) -> tuple[tuple[Array, float] | None, bool]:
-    """The next point with its value, None if there is none, and whether it is stationary."""
+    """The next point with its value, None if there is none, and whether it is stationary.
+
+    Steps that gain more than curvature would let them are doubled, up to `reach` times.
+    """
     step = damped_step(P, gradient)
     # Twice the gain a Newton step promises. The last step is taken in full, without
     # a line search that rounding would mislead: it squares the error left in v.
@@ -97,6 +107,8 @@ def newton_step(
     if promise <= tol:
         return (v + step, density.value(v + step)), True
     found = line_search(density, v, step, gradient, value)
+    if reach > 1 and found is not None and found[1] - value > STRAIGHT * float(gradient @ step):
+        found = lengthened(density, v, step, found, reach)
     if found is None and promise <= PRECISION:
         return (v, value), True
     return found, False
@@ -141,6 +153,17 @@ def line_search(
             return candidate, new
         rate *= 0.5
     return None
+
+
+def lengthened(
+    density: LogDensity, v: Array, step: Array, found: tuple[Array, float], reach: float
+) -> tuple[Array, float]:
+    """The best of step, 2 step, 4 step, ... up to the first that gains less."""
+    rate = 2.0
+    while rate <= reach and (value := density.value(v + rate * step)) > found[1]:
+        found = v + rate * step, value
+        rate *= 2
+    return found
 
 
 def leave_saddle(

@@ -37,6 +37,7 @@ from bagwise.sites import (
 
 Array = NDArray[Any]
 
+REACH = 16.0  # a value costs one pass over A, derivatives a matrix product
 NEWTON_STEPS = 2  # for one S: more would climb to a place that the next S moves
 
 
@@ -145,7 +146,7 @@ class NewtonRefinement:
         target = LogJoint(given, self.sweeper, c0)
         value = target.value(m)
         for _ in range(NEWTON_STEPS):
-            found, _ = newton_step(target, m, *target.derivatives(m), value, tol)
+            found, _ = newton_step(target, m, *target.derivatives(m), value, tol, REACH)
             if found is None:  # no ascent is left at the precision of the bound
                 break
             m, value = found
