@@ -94,16 +94,18 @@ def fit(
         with progress("reading", json):
             data = workflow.read_to_fit(table, asked, slides=slides, delimiter=delimiter)
         tell(data, json)
-        with progress(f"fitting {len(data.bags)} bags", json):
-            fitted = workflow.fit_table(
-                data,
-                model=model,
-                positive=positive,
-                valid=valid,
-                seed=seed,
-                settings=chosen,
-                command=command_line(),
-            )
+        from bagwise.progress import Progress
+
+        fitted = workflow.fit_table(
+            data,
+            model=model,
+            positive=positive,
+            valid=valid,
+            seed=seed,
+            settings=chosen,
+            command=command_line(),
+            callbacks=[] if json else [Progress()],
+        )
         for note in fitted.notes:
             say(note)
         fitted.model.save(path, overwrite=force)

@@ -15,6 +15,7 @@ from bagwise import metrics
 from bagwise.bag_checks import check_test_size, show
 from bagwise.bags import Bags
 from bagwise.estimators import MODELS
+from bagwise.infer.monitor import Callback
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.frames import require_io
 from bagwise.io.places import Places
@@ -217,6 +218,7 @@ def fit_table(
     seed: int = 0,
     settings: dict[str, Any] | None = None,
     command: str | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Fitted:
     """Fit a model to a table; `valid` is the share of bags held out and scored.
 
@@ -231,17 +233,17 @@ def fit_table(
         n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
-    _fit(estimator, train, table.places)
+    _fit(estimator, train, table.places, callbacks)
     estimator.metadata_ = _metadata(table, train, test, classes, seed, command)
     scores = None if test is None else scored(estimator, test)
     notes = (*(() if note is None else (note,)), *suspects(bags))
     return Fitted(estimator, scores, notes)
 
 
-def _fit(estimator: Any, bags: Bags, places: Places) -> None:
+def _fit(estimator: Any, bags: Bags, places: Places, callbacks: Sequence[Callback]) -> None:
     """Fit, and name rows that are at fault by their place in the file."""
     try:
-        estimator.fit(bags)
+        estimator.fit(bags, callbacks=callbacks)
     except ValueError as error:
         message = places.told(str(error))
         if message == str(error):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.infer.loop import Trace
+from bagwise.infer.monitor import Note
 from bagwise.infer.newton import Summit, cholesky_at_mode, climb
 from bagwise.labels import BagLikelihood
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
@@ -127,6 +128,7 @@ def find_mode(
     tol: float = 1e-9,
     enough: float = np.inf,
     verbose: int = 0,
+    note: Note | None = None,
 ) -> Mode:
     """Damped Newton with a line search from (w, b) [R08, Algorithm 1, inner loop].
 
@@ -134,5 +136,13 @@ def find_mode(
     """
     density = LogJoint(likelihood, coordinates)
     start = coordinates.start(w, b)
-    summit = climb(density, start, max_iter=max_iter, tol=tol, enough=enough, verbose=verbose)
+    summit = climb(
+        density,
+        start,
+        max_iter=max_iter,
+        tol=tol,
+        enough=enough,
+        verbose=verbose,
+        note=None if note is None else lambda v, past: note(len(past) - 1, past[-1]),
+    )
     return Mode(coordinates, summit)
