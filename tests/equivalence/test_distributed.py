@@ -14,6 +14,7 @@ import pytest
 import bagwise as bw
 from bagwise.distributed import DaskBags, PartError
 from bagwise.rows import column_moments
+from bagwise.rvm import penalty
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings(
@@ -134,7 +135,7 @@ def test_what_is_not_distributed_says_so(client: Any, tmp_path: Path) -> None:
         bw.ProbitVGPMIL(inference="gibbs").fit(parts, client=client)
     with pytest.raises(ValueError, match="a distributed fit of it writes no checkpoints"):
         bw.LargeMarginVGPMIL().fit(parts, client=client, checkpoint=tmp_path / "c")
-    with pytest.raises(TypeError, match="fitted with a Dask client"):
+    with pytest.raises(TypeError, match="need a Dask client"):
         bw.VGPMIL().fit(parts)
     with pytest.raises(TypeError, match="client is for bagwise"):
         bw.VGPMIL().fit(make_bags(), client=client)
@@ -158,6 +159,96 @@ def test_distributed_fits_resume(client: Any, tmp_path: Path) -> None:
         )
     found = bw.VGPMIL(**SETTINGS).fit(bags, resume=path)  # and on one machine
     assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+
+
+LINEAR: dict[str, Callable[..., Any]] = {
+    "sparse": bw.MIRVM,
+    "kernel": lambda **k: bw.MIRVM(kernel=bw.kernels.RBF(lengthscale=1.0), n_basis=6, **k),
+    "instances": bw.RVM,
+    "evidence": bw.MILogisticRegression,
+    "given": lambda **k: bw.MILogisticRegression(alpha=2.0, **k),
+    "folds": lambda **k: bw.MILogisticRegression(alpha="cv", **k),
+    "tasks": bw.MultiTaskMIRVM,
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_distributed_linear_fits_are_serial_fits(
+    name: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(penalty, "GRID", (100.0, 3.0))
+    monkeypatch.setattr(penalty, "N_FOLDS", 2)
+    bags, more = make_bags(), {}
+    if name == "tasks":  # the second is in the first part only
+        more = {"tasks": np.where(np.arange(B) < 8, "b", "a")}
+    settings = {"random_state": 0, "chunk_size": 30, "tol": 0.1}
+    serial = LINEAR[name](**settings).fit(bags, **more)
+    model = LINEAR[name](**settings)
+    model.fit(DaskBags.from_bags(bags, n_chunks=2), client=client, **more)
+    assert model.log_evidence_ == pytest.approx(serial.log_evidence_, rel=1e-8)
+    assert model.n_iter_ == serial.n_iter_
+    np.testing.assert_allclose(model.alpha_, serial.alpha_, rtol=1e-7)
+    np.testing.assert_allclose(model.coef_, serial.coef_, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(model.coef_std_, serial.coef_std_, rtol=1e-7)
+
+
+def test_fewer_instances_than_features_are_gathered(client: Any) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(24, 40))
+    X[np.arange(1, 12, 2) * 2, 0] += 4
+    bags = bw.Bags.from_arrays(X, np.repeat(np.arange(12), 2), y=np.arange(12) % 2)
+    serial = bw.MILogisticRegression(alpha=2.0).fit(bags)
+    found = bw.MILogisticRegression(alpha=2.0).fit(DaskBags.from_bags(bags, 2), client=client)
+    np.testing.assert_allclose(found.coef_, serial.coef_, rtol=1e-8)
+
+
+PREDICTORS: dict[str, Callable[..., Any]] = {
+    "joint": lambda: bw.ProbitVGPMIL(**SETTINGS),
+    "noisy-or": lambda: bw.VGPMIL(**SETTINGS, bag_score="noisy-or"),
+    "linear": lambda: bw.MIRVM(random_state=0),
+}
+
+
+@pytest.mark.parametrize("instances", [False, True], ids=["bags", "instances"])
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_predictions_of_parts_are_local_predictions(
+    name: str, instances: bool, client: Any, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    bags = make_bags()
+    model = PREDICTORS[name]().fit(bags)
+    parts = DaskBags.from_bags(bags, n_chunks=3)
+    paths = parts.predict(model, client, tmp_path / "new" / "p", instances=instances)
+    assert [p.name for p in paths] == [f"part-0000{i}.parquet" for i in range(3)]
+    assert sorted((tmp_path / "new" / "p").iterdir()) == paths
+    bw.io.write_predictions(model, bags, tmp_path / "local.parquet", instances=instances)
+    found = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
+    expected = pd.read_parquet(tmp_path / "local.parquet")
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(FileExistsError, match=r"holds part-00000\.parquet already"):
+        parts.predict(model, client, tmp_path / "new" / "p")
+
+
+def test_predictions_as_a_frame(client: Any, tmp_path: Path) -> None:
+    bags = make_bags()
+    model = bw.MIRVM(random_state=0).fit(bags)
+    parts = DaskBags.from_bags(bags, n_chunks=2)
+    frame = parts.predict(model, client, tmp_path, as_frame=True)
+    assert frame.npartitions == 2
+    p = model.predict_proba(bags)[:, 1]
+    np.testing.assert_allclose(frame["p_1"].compute().to_numpy(), p, atol=1e-12)
+
+
+def test_a_part_that_cannot_be_predicted_is_named(client: Any, tmp_path: Path) -> None:
+    bags = make_bags()
+    model = bw.MIRVM(random_state=0).fit(bags)
+    other = bags.with_X(np.ones((bags.n_instances, 3)))
+    parts = DaskBags([lambda: bags, lambda: other], ["good", "bad"])
+    with pytest.raises(PartError, match=r"part 1 \(bad\) .* X has 3 features, but MIRVM is expect"):
+        parts.predict(model, client, tmp_path / "p")
+    with pytest.raises(TypeError, match="need a Dask client"):
+        parts.predict(model, None, tmp_path / "q")
 
 
 @pytest.mark.parametrize("n", [0, -1, 2.5])
