@@ -81,7 +81,7 @@ def read_for_model(
         feature_names=None if names is None else [str(n) for n in names],
         delimiter=delimiter,
         skip=skip,
-        remembered=_remembered(model),
+        remembered=remembered(model),
     )
     # A model without names would warn about those of the table.
     return table if names is not None else replace(table, bags=table.bags.with_X(table.bags.X))
@@ -123,7 +123,8 @@ def _slides_table(folder: str, slides: str | None, columns: Columns) -> Table:
     return Table(bags, pd.DataFrame(rows), found, (), places, pixels)
 
 
-def _remembered(model: Any) -> Columns:
+def remembered(model: Any) -> Columns:
+    """The columns of the table that a model was fitted on."""
     known = getattr(model, "metadata_", {}).get("columns", {})
     plain = {role: known.get(role) for role in ROLES}
     return Columns(**plain, coords=tuple(known.get("coords", ())))
@@ -228,13 +229,15 @@ def fit_table(
     assert table.bags.y is not None
     classes, note = choose_classes(table.bags.y, positive)
     bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))
-    estimator = _build(model, seed, settings or {})
+    estimator = build_model(model, seed, settings or {})
     if valid is not None:
         n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
     _fit(estimator, train, table.places, callbacks)
-    estimator.metadata_ = _metadata(table, train, test, classes, seed, command)
+    estimator.metadata_ = fit_metadata(
+        table.columns, table.name, train, test, classes, seed, command
+    )
     scores = None if test is None else scored(estimator, test)
     notes = (*(() if note is None else (note,)), *suspects(bags))
     return Fitted(estimator, scores, notes)
@@ -269,7 +272,8 @@ def suspects(bags: Bags) -> list[str]:
     ]
 
 
-def _build(model: str, seed: int, settings: dict[str, Any]) -> Any:
+def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:
+    """A model by name, with its arguments checked."""
     kind = model_class(model)
     known = kind._get_param_names()
     for name in settings:
@@ -278,15 +282,22 @@ def _build(model: str, seed: int, settings: dict[str, Any]) -> Any:
     return kind(**{"random_state": seed, **settings})
 
 
-def _metadata(
-    table: Table, train: Bags, test: Bags | None, classes: list[Any], seed: int, command: str | None
+def fit_metadata(
+    columns: Columns,
+    name: str,
+    train: Bags,
+    test: Bags | None,
+    classes: list[Any],
+    seed: int,
+    command: str | None,
 ) -> dict[str, Any]:
+    """Where a model comes from, as its file keeps it."""
     assert train.y is not None
     return {
-        "columns": table.columns.to_dict(),
+        "columns": columns.to_dict(),
         "classes": classes,
         "data": {
-            "name": table.name,
+            "name": name,
             "bags": len(train),
             "positive_bags": int(np.sum(train.y)),
             "instances": train.n_instances,
@@ -374,7 +385,7 @@ def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
 def evaluate_table(model: Any, table: Table) -> dict[str, Any]:
     """Scores of a model on a labelled table, with 95 % bootstrap intervals over bags."""
     if table.bags.y is None:
-        known = _remembered(model).label
+        known = remembered(model).label
         fitted_on = "" if known is None else f" and none called {known!r}, as the model's table had"
         raise TableError(
             f"{table.name} has no column that looks like bag labels{fitted_on}; scores need "

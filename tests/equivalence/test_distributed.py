@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import bagwise as bw
 from bagwise.distributed import DaskBags, PartError
 from bagwise.rows import column_moments
 from bagwise.rvm import penalty
+from test_cli_tables import good, refused, small_frame
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings(
@@ -249,6 +253,82 @@ def test_a_part_that_cannot_be_predicted_is_named(client: Any, tmp_path: Path) -
         parts.predict(model, client, tmp_path / "p")
     with pytest.raises(TypeError, match="need a Dask client"):
         parts.predict(model, None, tmp_path / "q")
+
+
+# --- The command line ----------------------------------------------------------------------------
+
+COLUMNS = ("--bag", "slide", "--label", "diagnosis", "--positive", "cancer")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table of sixteen slides, whole and in two parts."""
+    folder = tmp_path_factory.mktemp("tables")
+    frame = small_frame()
+    frame.to_parquet(folder / "whole.parquet")
+    for name, part in (("a", frame.slide < "s06"), ("b", frame.slide >= "s06")):
+        frame[part].to_parquet(folder / f"part-{name}.parquet")
+    return folder
+
+
+def test_the_command_line_fits_and_predicts_on_a_cluster(
+    client: Any, tables: Path, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    address = client.scheduler.address
+    parts = [tables / "part-a.parquet", tables / "part-b.parquet"]
+    model = tmp_path / "m.bagwise"
+    good("fit", *parts, *COLUMNS, "--scheduler", address, "-o", model)
+    good("fit", tables / "whole.parquet", *COLUMNS, "-o", tmp_path / "local.bagwise")
+    found, local = bw.load(model), bw.load(tmp_path / "local.bagwise")
+    assert found.elbo_ == pytest.approx(local.elbo_, rel=1e-8)
+    assert found.metadata_["classes"] == ["healthy", "cancer"]
+    assert found.metadata_["data"]["name"] == "part-a.parquet and 1 more"
+    assert found.feature_names_in_.tolist() == ["area", "shade"]
+
+    said = good("predict", model, *parts, "--scheduler", address, "-o", tmp_path / "p", "--json")
+    files = json.loads(said)["files"]
+    assert files == [str(tmp_path / "p" / f"part-0000{i}.parquet") for i in range(2)]
+    together = pd.concat([pd.read_parquet(f) for f in files])
+    assert list(together.columns) == ["bag_id", "p_healthy", "p_cancer", "std"]
+    good("predict", model, tables / "whole.parquet", "-o", tmp_path / "p.csv")
+    expected = pd.read_csv(tmp_path / "p.csv").sort_values("slide")
+    assert together["bag_id"].tolist() == expected["slide"].tolist()
+    np.testing.assert_allclose(together["p_cancer"], expected["p_mean"], atol=1e-12)
+
+
+def test_mistakes_with_clusters_end_in_one_line(client: Any, tables: Path, tmp_path: Path) -> None:
+    at = ("--scheduler", client.scheduler.address, "-o", tmp_path / "m.bagwise")
+    a, b = tables / "part-a.parquet", tables / "part-b.parquet"
+    assert "got 2; join them" in refused("fit", a, b, *COLUMNS)
+    assert "--scheduler reads Parquet files" in refused("fit", "t.csv", *COLUMNS, *at)
+    assert "no file gone.parquet" in refused("fit", "gone.parquet", *COLUMNS, *at)
+    assert "--valid is for one table" in refused("fit", a, b, *COLUMNS, *at, "--valid", 0.5)
+    assert "no column 'nope'" in refused("fit", a, b, "--bag", "nope", *at)
+    assert "is in several parts" in refused("fit", a, a, *COLUMNS, *at)
+    small_frame().drop(columns="shade").to_parquet(tmp_path / "c.parquet")
+    said = refused("fit", a, tmp_path / "c.parquet", *COLUMNS, *at)
+    assert re.search(r"part 1 \(.*c.parquet\) .* lacks 1 of the 2 features", said)
+
+
+def test_schedulers_that_do_not_answer(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bagwise import cluster_workflow
+
+    monkeypatch.setattr(cluster_workflow, "PATIENCE", 0.3)
+    a = tables / "part-a.parquet"
+    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+        said = refused("fit", a, *COLUMNS, "--scheduler", address, "-o", "x.bagwise")
+        assert f"no Dask scheduler answered at {address} within 0.3 s" in said
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty:
+        address = empty.scheduler_address
+        said = refused("fit", a, *COLUMNS, "--scheduler", address, "-o", "x.bagwise")
+        assert f"the Dask scheduler at {address} has no workers" in said
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    said = refused("fit", a, *COLUMNS, "--scheduler", "tcp://127.0.0.1:9", "-o", "x.bagwise")
+    assert 'pip install "bagwise[dask]"' in said
 
 
 @pytest.mark.parametrize("n", [0, -1, 2.5])

@@ -147,6 +147,13 @@ def check_parts(found: list[dict[str, Any]], names: Sequence[str]) -> None:
         for what in ("y", "instance_labels", "coords", "groups"):
             if (part[what] is None) != (found[0][what] is None):
                 raise ValueError(f"{what} must be in all parts or in none; see {names[0]}, {name}")
+        for what in ("y", "ids"):
+            kinds = [np.asarray(p[what]).dtype.kind for p in (found[0], part)]
+            if kinds[0] != kinds[1]:
+                raise ValueError(
+                    f"{what} must be of one type in all parts, numbers or text; see {names[0]}, "
+                    f"{name}"
+                )
     ids = np.concatenate([f["ids"] for f in found])
     values, counts = np.unique(ids, return_counts=True)
     if np.any(counts > 1):
