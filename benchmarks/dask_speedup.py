@@ -27,7 +27,7 @@ import bagwise as bw  # noqa: E402
 from bagwise.distributed import DaskBags  # noqa: E402
 
 BAG_SIZE = 20
-PARTS = 4
+PARTS = 8  # of less than 10 MB each, of which Dask would warn
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.distributed import DaskBags, PartError
+from bagwise.distributed.cluster import Cluster
 from bagwise.rows import column_moments
 from bagwise.rvm import penalty
 from test_cli_tables import good, refused, small_frame
@@ -86,6 +87,20 @@ def test_rows_stay_with_workers_and_are_read_like_an_array(client: Any) -> None:
     np.testing.assert_array_equal(here.y, bags.y)
     for found, expected in zip(column_moments(here.X), column_moments(bags.X), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_parts_are_dealt_out_to_workers_by_their_threads() -> None:
+    class Dealer:
+        def nthreads(self) -> dict[str, int]:
+            return {"small": 1, "large": 2}
+
+        def submit(self, call: Any, *, workers: list[str], **more: Any) -> Any:
+            assert more["allow_other_workers"] and more["retries"] == 3
+            return call, workers
+
+    found = Cluster(Dealer(), ()).deal(list("abcdef"))
+    assert [call for call, _ in found] == list("abcdef")
+    assert sorted(w for _, (w,) in found) == ["large"] * 4 + ["small"] * 2
 
 
 def test_a_lost_worker_does_not_change_the_fit(client: Any) -> None:

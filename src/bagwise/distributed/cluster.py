@@ -36,6 +36,24 @@ class Cluster:
         """The future of a call, which is tried again where it fails."""
         return self.client.submit(function, *arguments, pure=False, retries=RETRIES)
 
+    def deal(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Futures of one call for each part, the same number for each thread of the workers.
+
+        What is computed from a result is computed where the result is, so that this balances
+        all later work. Dask by itself places calls that look short as they come.
+        """
+        slots = [w for w, threads in self.client.nthreads().items() for _ in range(threads)]
+        return [
+            self.client.submit(
+                call,
+                workers=[slots[i % len(slots)]] if slots else None,
+                allow_other_workers=bool(slots),  # if the worker is lost
+                pure=False,
+                retries=RETRIES,
+            )
+            for i, call in enumerate(calls)
+        ]
+
     def gather(self, futures: Sequence[Any], parts: Sequence[int] | None = None) -> list[Any]:
         """Results in order; a part that keeps failing is named."""
         results = []

@@ -75,7 +75,7 @@ class DaskBags:
     def connect(self, client: Any) -> Bags:
         """Bags whose rows stay with the workers of `client`: labels are here, X is a source."""
         cluster = Cluster(check_client(client), self.names)
-        parts = [cluster.submit(read) for read in self.readers]
+        parts = cluster.deal(self.readers)
         found = cluster.gather([cluster.submit(_describe, bags) for bags in parts])
         check_parts(found, self.names)
         rows = DaskRows(
