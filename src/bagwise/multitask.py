@@ -64,7 +64,7 @@ class MultiTaskMIRVM(MIRVM):
         Parameters
         ----------
         X : a dict of Bags, {task name: Bags}; a list of Bags, one per task (tasks are then called
-            0, 1, ...); or one set of bags as any other model takes it.
+            0, 1, ...); or one set of bags, or `DaskBags`, as any other model takes it.
         y : one label per bag, in the order of the bags; overrides the labels of the bags.
         tasks : one task name per bag, where X is one set of bags. Without it there is one task.
         callbacks, client : as in `MIRVM.fit`.

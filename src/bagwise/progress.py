@@ -54,13 +54,18 @@ class Progress:
         """Show the line of a new fit."""
         from rich.console import Console
         from rich.live import Live
+        from rich.text import Text
 
         self.end()
         gaussian_process = isinstance(model, GaussianProcessMIL)
         self._reset(type(model).__name__, model.tol if gaussian_process else None)
         console = Console(file=self.file, stderr=self.file is None)
         if console.is_terminal:
-            self._live = Live(console=console, get_renderable=self.line, transient=True)
+            self._live = Live(
+                console=console,
+                get_renderable=lambda: Text(self.line(), no_wrap=True, overflow="ellipsis"),
+                transient=True,
+            )
             self._live.start()
 
     def __call__(self, stage: str, step: int, objective: float, seconds: float) -> None:
