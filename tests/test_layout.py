@@ -64,6 +64,7 @@ ORDER = [
     "metrics",
     "seen_bags",
     "model_names",
+    "leaks",
     "workflow",
     "cluster_workflow",
     "model_card",

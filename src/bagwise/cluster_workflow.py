@@ -20,6 +20,7 @@ from bagwise.io.columns import Columns
 from bagwise.io.requirements import require
 from bagwise.io.streams import TableError
 from bagwise.io.tables import read_table
+from bagwise.leaks import suspects
 from bagwise.workflow import (
     Fitted,
     build_model,
@@ -98,9 +99,10 @@ def fit_parts(
     bags = parts.bags.with_labels((parts.bags.y == classes[1]).astype(np.int64))
     with told():
         estimator.fit(bags, callbacks=callbacks)
+        warnings = suspects(bags)
     origin = fit_metadata(parts.columns, parts.name, bags, None, classes, seed, command)
     estimator.metadata_ = origin
-    return Fitted(estimator, None, () if note is None else (note,))
+    return Fitted(estimator, None, (*(() if note is None else (note,)), *warnings))
 
 
 def predict_parts(

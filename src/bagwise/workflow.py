@@ -23,6 +23,7 @@ from bagwise.io.slide_features import slides_to_bags
 from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
+from bagwise.leaks import suspects
 from bagwise.model_names import ALIASES, class_name
 from bagwise.seen_bags import id_hashes
 
@@ -252,24 +253,6 @@ def _fit(estimator: Any, bags: Bags, places: Places, callbacks: Sequence[Callbac
         if message == str(error):
             raise
         raise TableError(f"{places.name}: {message}") from error
-
-
-def suspects(bags: Bags) -> list[str]:
-    """Warnings about features that look like instance labels, which would give the truth away.
-
-    A feature does if it is 0 or 1, never 1 in a negative bag, and 1 somewhere in at least half of
-    the positive ones. Labels of bags are 0 and 1.
-    """
-    assert bags.y is not None
-    binary = np.flatnonzero(np.all((bags.X == 0) | (bags.X == 1), axis=0))
-    any_one = np.maximum.reduceat(bags.X[:, binary], bags.offsets[:-1], axis=0)  # (B, F)
-    alike = (any_one[bags.y == 0].max(axis=0) == 0) & (any_one[bags.y == 1].mean(axis=0) >= 0.5)
-    names = bags.feature_names or [f"x{j}" for j in range(bags.n_features)]
-    return [
-        f"warning: the feature {names[j]!r} looks like instance labels: it is 0 or 1, and 0 in all "
-        f"negative bags; if it is, fit again with --instance-label {names[j]}"
-        for j in binary[alike]
-    ]
 
 
 def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:

@@ -17,6 +17,7 @@ import pytest
 import bagwise as bw
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
+from bagwise.leaks import suspects
 from bagwise.rows import column_moments
 from bagwise.rvm import penalty
 from test_cli_tables import good, refused, small_frame
@@ -301,7 +302,6 @@ def test_the_command_line_fits_and_predicts_on_a_cluster(
     assert found.metadata_["classes"] == ["healthy", "cancer"]
     assert found.metadata_["data"]["name"] == "part-a.parquet and 1 more"
     assert found.feature_names_in_.tolist() == ["area", "shade"]
-
     said = good("predict", model, *parts, "--scheduler", address, "-o", tmp_path / "p", "--json")
     files = json.loads(said)["files"]
     assert files == [str(tmp_path / "p" / f"part-0000{i}.parquet") for i in range(2)]
@@ -311,6 +311,19 @@ def test_the_command_line_fits_and_predicts_on_a_cluster(
     expected = pd.read_csv(tmp_path / "p.csv").sort_values("slide")
     assert together["bag_id"].tolist() == expected["slide"].tolist()
     np.testing.assert_allclose(together["p_cancer"], expected["p_mean"], atol=1e-12)
+
+
+def test_features_that_look_like_labels_are_told_on_clusters_too(client: Any) -> None:
+    bags = make_bags()
+    leak = np.zeros((bags.n_instances, 3))
+    leak[np.arange(1, B, 2) * SIZE, 0] = 1  # 1 in each positive bag
+    leak[[0, SIZE], 1] = 1  # also in a negative one
+    leak[SIZE, 2] = 1  # in one positive bag only
+    both = bags.with_X(np.hstack([bags.X, leak]))
+    away = DaskBags.from_bags(both, n_chunks=3).connect(client)
+    (said,) = suspects(away)
+    assert "'x2' looks like instance labels" in said
+    assert suspects(both) == [said]
 
 
 def test_mistakes_with_clusters_end_in_one_line(client: Any, tables: Path, tmp_path: Path) -> None:
