@@ -14,6 +14,7 @@ REACHED = (
     "coupling.py",
     "images.py",
     "assumption.py",
+    "dask_speedup.py",
 )
 
 

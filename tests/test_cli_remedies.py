@@ -11,7 +11,7 @@ import bagwise as bw
 from bagwise.io.columns import Columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import read_table
-from bagwise.workflow import suspects
+from bagwise.leaks import suspects
 from test_cli_tables import good, refused, run, small_frame
 
 COMMON = ("--label", "diagnosis", "--positive", "cancer")

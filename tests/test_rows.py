@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from bagwise.inducing import kmeans_points
-from bagwise.rows import RowRange, RowSource, ScaledRows, blocks, column_moments, is_elsewhere
+from bagwise.rows import (
+    RowRange,
+    RowSource,
+    ScaledRows,
+    blocks,
+    column_moments,
+    column_range,
+    is_elsewhere,
+)
 
 X = np.random.default_rng(0).normal(1e4, 3.0, size=(10_000, 3))
 
@@ -121,3 +129,10 @@ def test_inducing_points_read_only_the_rows_they_use() -> None:
     group = (np.arange(len(X)) > 5000).astype(np.int64)
     found = kmeans_points(source, group, 4, np.random.default_rng(0))
     np.testing.assert_array_equal(found, kmeans_points(X, group, 4, np.random.default_rng(0)))
+
+
+def test_ranges_of_columns_are_found_block_by_block() -> None:
+    source = Ranges(X)
+    for found, expected in zip(column_range(source), column_range(X), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert max(stop - start for start, stop in source.reads) <= 4096

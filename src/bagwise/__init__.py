@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bagwise.ising_estimator import IsingVGPMIL
     from bagwise.multiclass import OneVsRestMIL
     from bagwise.multitask import MultiTaskMIRVM
+    from bagwise.progress import Progress
     from bagwise.rvm_estimators import MIRVM, RVM, MILogisticRegression
     from bagwise.saving import load, save
     from bagwise.transformers import InstanceTransformer
@@ -56,6 +57,7 @@ __all__ = [
     "MultiTaskMIRVM",
     "OneVsRestMIL",
     "ProbitVGPMIL",
+    "Progress",
     "PsiVGPMIL",
     "__version__",
     "baselines",
@@ -88,6 +90,7 @@ _HOME = {
     "PGVGPMIL": "bagwise.estimators",
     "OneVsRestMIL": "bagwise.multiclass",
     "ProbitVGPMIL": "bagwise.estimators",
+    "Progress": "bagwise.progress",
     "PsiVGPMIL": "bagwise.estimators",
     "RVM": "bagwise.rvm_estimators",
     "VGPMIL": "bagwise.estimators",

@@ -14,7 +14,7 @@ from bagwise.bag_calibration import ALL_BAG_SCORES, BagCalibration, CalibratedMI
 from bagwise.bags import Bags
 from bagwise.checkpoints import Session, interruptible
 from bagwise.classifier import BagClassifierMIL, register_kernels
-from bagwise.distributed import DaskRows, connected, training_data
+from bagwise.distributed import DaskRows, training_data
 from bagwise.inducing import kmeans_points
 from bagwise.infer.fit import Problem, Result, fit_q
 from bagwise.infer.monitor import Callback
@@ -125,13 +125,15 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         resume : a checkpoint to go on from, with the same data and arguments; further states
             are written to it unless `checkpoint` names another file.
         callbacks : functions called after every step as f(stage, step, objective, seconds).
+            `begin(model)` and `end()` of those that have them are called before and after.
         client : the Dask client whose workers hold `DaskBags`.
 
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
         return self._fit(
-            connected(X, client),
+            X,
             y,
+            client,
             checkpoint=checkpoint,
             checkpoint_minutes=checkpoint_minutes,
             resume=resume,
@@ -145,10 +147,10 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         known: Array | None,
         rng: np.random.Generator,
         *,
+        callbacks: Sequence[Callback],
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
-        callbacks: Sequence[Callback] = (),
     ) -> None:
         sites = self._sites(self._checked_init(bags.n_instances))
         self._check_way_of_fitting(bags, sites, checkpoint, resume)

@@ -67,12 +67,6 @@ class Session:
 
     def monitor(self, prepared: State, callbacks: Sequence[Callback]) -> Monitor:
         """What watches the fit."""
-        for callback in callbacks:
-            if not callable(callback):
-                raise TypeError(
-                    "callbacks are functions of (stage, step, objective, seconds), got "
-                    f"{callback!r}"
-                )
         saver = None
         if self.path is not None:
             header = {"marks": self.marks, "prepared": prepared}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import numbers
 import os
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,8 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
+from bagwise.distributed import connected
+from bagwise.infer.monitor import Callback, listening
 from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
 from bagwise.parameters import check_integer
@@ -55,25 +58,46 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
         cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
         """Fit from bag labels.
 
         Parameters
         ----------
-        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
+        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
+            `bagwise.distributed.DaskBags`.
         y : one label per bag; overrides the labels of the bags. Two classes of any type;
             the larger one in sorted order is the positive class.
+        callbacks : functions called after every step as f(stage, step, objective, seconds).
+            `begin(model)` and `end()` of those that have them are called before and after.
+        client : the Dask client whose workers hold `DaskBags`.
 
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, client, callbacks=callbacks)
 
-    def _fit(self, X: Any, y: ArrayLike | None, **more: Any) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: ArrayLike | None,
+        client: Any,
+        *,
+        callbacks: Sequence[Callback],
+        **more: Any,
+    ) -> Self:
         """Check, fit and record; `more` goes to `_fit_bags`."""
         self._check_parameters()
-        bags = bags_to_fit(self, X, y)
-        classes, T = binary_targets(bags)
-        self._fit_bags(bags, T, known_labels(bags, T), generator(self.random_state), **more)
+        with listening(callbacks, self):
+            bags = bags_to_fit(self, connected(X, client), y)
+            classes, T = binary_targets(bags)
+            known, rng = known_labels(bags, T), generator(self.random_state)
+            self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
         self.classes_ = classes
         self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
         record_features(self, bags)
@@ -85,6 +109,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         T: NDArray[np.bool_],
         known: Array | None,
         rng: np.random.Generator,
+        *,
+        callbacks: Sequence[Callback],
     ) -> None:
         """Fit `posterior_` and what belongs to it; known labels are NaN where they are not."""
         raise NotImplementedError

@@ -14,6 +14,21 @@ TableArg = Annotated[
         "folder of HDF5 features.",
     ),
 ]
+TablesArg = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE...",
+        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, or a "
+        "folder of HDF5 features; with --scheduler one or more Parquet files.",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Dask scheduler, e.g. tcp://host:8786, whose workers read the files and compute.",
+    ),
+]
 ModelArg = Annotated[str, typer.Argument(metavar="MODEL", help="File that `fit` wrote.")]
 Bag = Annotated[str | None, typer.Option(help="Column with the bag of each row.")]
 Label = Annotated[str | None, typer.Option(help="Column with the label of the bag.")]

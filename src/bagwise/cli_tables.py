@@ -1,12 +1,10 @@
 """The commands that work on tables: fit, predict, evaluate, report, inspect."""
 
-import shlex
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bagwise.cli_cluster import fit_on_cluster, one_table, predict_on_cluster, refuse
 from bagwise.cli_errors import progress, say, user_errors
 from bagwise.cli_options import (
     Bag,
@@ -29,18 +27,28 @@ from bagwise.cli_options import (
     Positive,
     PredictionFile,
     ResampleSeed,
+    Scheduler,
     Seed,
     Settings,
     Slides,
     TableArg,
+    TablesArg,
     TileSize,
     Title,
     Valid,
 )
+from bagwise.cli_shared import (
+    columns,
+    command_line,
+    default_name,
+    load_both,
+    parse_settings,
+    show_parts,
+    tell,
+)
 
 if TYPE_CHECKING:
     from bagwise.io.columns import Columns
-    from bagwise.io.tables import Table
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -50,7 +58,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def fit(
-    table: TableArg,
+    tables: TablesArg,
     bag: Bag = None,
     label: Label = None,
     instance_label: InstanceLabel = None,
@@ -66,6 +74,7 @@ def fit(
     slides: Slides = None,
     delimiter: Delimiter = None,
     seed: Seed = 0,
+    scheduler: Scheduler = None,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -81,30 +90,28 @@ def fit(
     [cyan]bagwise fit cells.parquet --bag slide --label diagnosis --positive cancer --coords x y -o m.bagwise[/cyan]
 
     [cyan]bagwise fit features/ --slides slides.csv --valid 0.2 --model vgpmil --set n_inducing=100[/cyan]
+
+    [cyan]bagwise fit parts/*.parquet --scheduler tcp://host:8786 -o m.bagwise[/cyan]
     """  # noqa: E501
     with user_errors(debug):
         from bagwise.io.atomic import refuse_existing
 
-        path = output or default_name(table, ".bagwise")
+        path = output or default_name(tables[0], ".bagwise")
         if not force:
             refuse_existing(path)
-        from bagwise import workflow
-
         asked = columns(bag, label, instance_label, coords, z, group, features)
-        chosen = parse_settings(settings or [])
-        with progress("reading", json):
-            data = workflow.read_to_fit(table, asked, slides=slides, delimiter=delimiter)
-        tell(data, json)
-        with progress(f"fitting {len(data.bags)} bags", json):
-            fitted = workflow.fit_table(
-                data,
-                model=model,
-                positive=positive,
-                valid=valid,
-                seed=seed,
-                settings=chosen,
-                command=command_line(),
-            )
+        how = {
+            "model": model,
+            "positive": positive,
+            "seed": seed,
+            "settings": parse_settings(settings or []),
+            "command": command_line(),
+        }
+        if scheduler is None:
+            fitted = fit_here(one_table(tables), asked, slides, delimiter, valid, json, **how)
+        else:
+            refuse(slides=slides, delimiter=delimiter, valid=valid)
+            fitted = fit_on_cluster(tables, asked, scheduler, json, **how)
         for note in fitted.notes:
             say(note)
         fitted.model.save(path, overwrite=force)
@@ -115,7 +122,7 @@ def fit(
 
 def predict(
     model: ModelArg,
-    table: TableArg,
+    tables: TablesArg,
     bag: Bag = None,
     instances: Instances = False,
     output: PredictionFile = None,
@@ -123,6 +130,7 @@ def predict(
     tile_size: TileSize = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
+    scheduler: Scheduler = None,
     force: Force = False,
     json: Json = False,
     debug: Debug = False,
@@ -143,9 +151,23 @@ def predict(
     [cyan]bagwise predict m.bagwise features/ -o tiles/ --tile-size 256[/cyan] (one file per slide)
 
     [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
+
+    [cyan]bagwise predict m.bagwise parts/*.parquet --scheduler tcp://host:8786 -o folder[/cyan]
     """
     with user_errors(debug):
+        if scheduler is not None:
+            refuse(slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords)
+            refuse(force=force or None, output=output if output == "-" else None)
+            folder = output or default_name(tables[0], ".predictions")
+            with progress("predicting", json):
+                done = predict_on_cluster(
+                    model, tables, columns(bag), scheduler, folder, instances=instances
+                )
+            show_parts(done, folder, tables[0], json)
+            return
         from bagwise.cli_output import check_output, print_json, write_predictions
+
+        table = one_table(tables)
 
         path = output or default_name(table, ".predictions.csv")
         check_output(path, force)
@@ -283,84 +305,21 @@ def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
             show_model(found)
 
 
-# --- Shared by the commands ----------------------------------------------------------------------
-
-
-def columns(
-    bag: str | None,
-    label: str | None = None,
-    instance_label: str | None = None,
-    coords: tuple[str, str] | None = None,
-    z: str | None = None,
-    group: str | None = None,
-    features: list[str] | None = None,
-) -> "Columns":
-    """What the options say of the columns."""
-    from bagwise.io.columns import Columns
-
-    if z is not None and coords is None:
-        raise ValueError("--z names the third coordinate; pass --coords X Y too")
-    axes = (*(coords or ()), *((z,) if z is not None else ()))
-    return Columns(
-        bag=bag,
-        label=label,
-        instance_label=instance_label,
-        group=group,
-        coords=axes,
-        features=tuple(features or ()),
-    )
-
-
-def load_both(
-    model: str,
+def fit_here(
     table: str,
     asked: "Columns",
     slides: str | None,
     delimiter: str | None,
-    skip: tuple[str, ...] = (),
-) -> "tuple[Table, Any]":
-    """The table and the model, the model first: it knows the columns."""
-    from bagwise.saving import load_two_class
-    from bagwise.workflow import read_for_model
+    valid: float | None,
+    quiet: bool,
+    **how: Any,
+) -> Any:
+    """Read one table and fit a model to it on this machine."""
+    from bagwise import workflow
+    from bagwise.progress import Progress
 
-    fitted = load_two_class(model)
-    data = read_for_model(fitted, table, asked, slides=slides, delimiter=delimiter, skip=skip)
-    return data, fitted
-
-
-def default_name(table: str, ending: str) -> str:
-    """The table's name without its ending, in the working directory."""
-    if table == "-":
-        raise ValueError("standard input has no name; say where to write with -o")
-    stem = Path(table).name.removesuffix(".gz")
-    return (Path(stem).stem or "bags") + ending
-
-
-def command_line() -> str:
-    """The command as typed, to be repeated."""
-    return shlex.join(["bagwise", *sys.argv[1:]])
-
-
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """Arguments of a model from NAME=VALUE; values are JSON, or else text."""
-    import json
-
-    chosen: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise ValueError(f"--set takes NAME=VALUE, got {pair!r}, e.g. --set n_inducing=100")
-        try:
-            chosen[name] = json.loads(value)
-        except ValueError:
-            chosen[name] = {"True": True, "False": False, "None": None}.get(value, value)
-    return chosen
-
-
-def tell(table: "Table", quiet: bool) -> None:
-    """Say what was guessed and what was read."""
-    if quiet:
-        return
-    for note in table.notes:
-        say(note)
-    say(f"read {table.name}: {table.bags!r}")
+    with progress("reading", quiet):
+        data = workflow.read_to_fit(table, asked, slides=slides, delimiter=delimiter)
+    tell(data, quiet)
+    callbacks = [] if quiet else [Progress()]
+    return workflow.fit_table(data, valid=valid, callbacks=callbacks, **how)

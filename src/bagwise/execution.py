@@ -73,11 +73,15 @@ class TrainingData:
 
     def of_bags(self, bags: NDArray[np.intp]) -> TrainingData:
         """Some of the bags, in chunks of the same number of rows."""
-        sizes = np.diff(self.offsets)[bags]
-        rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
+        rows, sizes = self._rows_of(bags)
         known = None if self.known is None else self.known[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         return TrainingData(self.X[rows], offsets, self.T[bags], known, self.chunk_size)
+
+    def _rows_of(self, bags: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of some bags, and how many each has."""
+        rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
+        return rows, np.diff(self.offsets)[bags]
 
     def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
         """Compute the features chunk by chunk."""

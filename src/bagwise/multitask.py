@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bag_checks import as_1d, check_per_bag, show
 from bagwise.bags import Bags
+from bagwise.infer.monitor import Callback
 from bagwise.io.modelfile import register
 from bagwise.rvm.posterior import TaskPosteriors
 from bagwise.rvm_estimators import MIRVM
@@ -48,18 +50,27 @@ class MultiTaskMIRVM(MIRVM):
     posterior_: TaskPosteriors  # type: ignore[assignment]
     _posterior_type = TaskPosteriors
 
-    def fit(self, X: Any, y: ArrayLike | None = None, tasks: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        tasks: ArrayLike | None = None,
+        *,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
         """Fit all tasks together.
 
         Parameters
         ----------
         X : a dict of Bags, {task name: Bags}; a list of Bags, one per task (tasks are then called
-            0, 1, ...); or one set of bags as any other model takes it.
+            0, 1, ...); or one set of bags, or `DaskBags`, as any other model takes it.
         y : one label per bag, in the order of the bags; overrides the labels of the bags.
         tasks : one task name per bag, where X is one set of bags. Without it there is one task.
+        callbacks, client : as in `MIRVM.fit`.
         """
         X, tasks = _joined(X, tasks)
-        return self._fit(X, y, tasks=tasks)
+        return self._fit(X, y, client, callbacks=callbacks, tasks=tasks)
 
     def _fit_bags(
         self,
@@ -67,13 +78,15 @@ class MultiTaskMIRVM(MIRVM):
         T: NDArray[np.bool_],
         known: Array | None,
         rng: np.random.Generator,
+        *,
+        callbacks: Sequence[Callback],
         tasks: ArrayLike | None = None,
     ) -> None:
         names, of_task = _check_tasks(tasks, bags, T)
         features = self._feature_map(bags, T, rng)
         design = self._design(bags, T, known, features)
         designs = [design.of_bags(np.flatnonzero(of_task == j)) for j in range(len(names))]
-        fit = self._maximise(designs)
+        fit = self._watched(lambda note: self._maximise(designs, note), callbacks)
         seed = int(rng.integers(2**31))
         self.posterior_ = TaskPosteriors(
             tuple(names.tolist()),

@@ -38,6 +38,14 @@ class RowSource(ABC):
         """Mean and variance of each column."""
         return _block_moments(self)
 
+    def range(self) -> tuple[Array, Array]:
+        """Lowest and highest value of each column."""
+        found = [
+            (np.min(X, axis=0), np.max(X, axis=0)) for X in (self[b] for b in blocks(len(self)))
+        ]
+        lows, highs = zip(*found, strict=True)
+        return np.min(lows, axis=0), np.max(highs, axis=0)
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -134,6 +142,15 @@ def column_moments(X: Any) -> tuple[Array, Array]:
     (array([2., 5.]), array([1., 0.]))
     """
     return X.moments() if isinstance(X, RowSource) else _block_moments(X)
+
+
+def column_range(X: Any) -> tuple[Array, Array]:
+    """Lowest and highest value of each column.
+
+    >>> column_range(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    (array([1., 5.]), array([3., 5.]))
+    """
+    return X.range() if isinstance(X, RowSource) else (np.min(X, axis=0), np.max(X, axis=0))
 
 
 def _block_moments(X: Any) -> tuple[Array, Array]:

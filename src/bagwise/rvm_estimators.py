@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from bagwise.bags import Bags, is_bagged
 from bagwise.classifier import BagClassifierMIL
 from bagwise.inducing import kmeans_points
 from bagwise.infer.loop import warn_not_converged
+from bagwise.infer.monitor import Callback, Monitor, Note
 from bagwise.io.modelfile import register
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
@@ -54,6 +56,7 @@ class LinearMIL(BagClassifierMIL):
 
     posterior_: LinearPosterior
     _posterior_type: ClassVar[type] = LinearPosterior
+    _stage: str = "evidence"  # what callbacks are told
 
     def __init__(
         self,
@@ -81,11 +84,17 @@ class LinearMIL(BagClassifierMIL):
         self.verbose = verbose
 
     def _fit_bags(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        rng: np.random.Generator,
+        *,
+        callbacks: Sequence[Callback],
     ) -> None:
         features = self._feature_map(bags, T, rng)
         design = self._design(bags, T, known, features)
-        fit = self._solve(design, rng)
+        fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
         self.posterior_ = features.posterior(fit.modes[0], fit.columns, int(rng.integers(2**31)))
         self._store(fit, self.posterior_.n_weights)
 
@@ -189,8 +198,17 @@ class LinearMIL(BagClassifierMIL):
         tags.transformer_tags = TransformerTags()
         return tags
 
-    def _solve(self, design: Design, rng: np.random.Generator) -> Fit:
+    def _solve(self, design: Design, rng: np.random.Generator, note: Note) -> Fit:
         raise NotImplementedError
+
+    def _watched(self, work: Callable[[Note], Fit], callbacks: Sequence[Callback]) -> Fit:
+        """A fit as one stage, of whose steps callbacks hear."""
+        monitor = Monitor(callbacks)
+
+        def note(step: int, objective: float) -> None:
+            monitor.step(step, objective, dict)
+
+        return monitor.run(self._stage, lambda _: {"fit": work(note)})["fit"]
 
     def _likelihood(self) -> BagLikelihood:
         return BagLikelihood(Logistic())
@@ -326,10 +344,10 @@ class MIRVM(LinearMIL):
         check_limits("alpha_limits", self.alpha_limits)
         check_choice("update", self.update, ("fixed-point", "printed"))
 
-    def _solve(self, design: Design, rng: np.random.Generator) -> Fit:
-        return self._maximise([design])
+    def _solve(self, design: Design, rng: np.random.Generator, note: Note) -> Fit:
+        return self._maximise([design], note)
 
-    def _maximise(self, designs: list[Design]) -> Fit:
+    def _maximise(self, designs: list[Design], note: Note) -> Fit:
         return maximise_evidence(
             designs,
             self._likelihood(),
@@ -339,6 +357,7 @@ class MIRVM(LinearMIL):
             max_iter=self.max_iter,
             tol=self.tol,
             verbose=self.verbose,
+            note=note,
         )
 
 
@@ -402,11 +421,16 @@ class MILogisticRegression(LinearMIL):
         else:
             check_number("alpha ('evidence', 'cv' or a number)", self.alpha, at_least=0)
 
-    def _solve(self, design: Design, rng: np.random.Generator) -> Fit:
+    @property
+    def _stage(self) -> str:  # type: ignore[override]
+        return "evidence" if self.alpha == "evidence" else "weights"
+
+    def _solve(self, design: Design, rng: np.random.Generator, note: Note) -> Fit:
         settings: dict[str, Any] = {
             "max_iter": self.max_iter,
             "tol": self.tol,
             "verbose": self.verbose,
+            "note": note,
         }
         likelihood = self._likelihood()
         if self.alpha == "evidence":

@@ -16,6 +16,7 @@ from bagwise.bag_checks import check_test_size
 from bagwise.bags import Bags
 from bagwise.class_labels import choose_classes, class_names, in_model_labels
 from bagwise.estimators import MODELS
+from bagwise.infer.monitor import Callback
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.frames import require_io
 from bagwise.io.places import Places
@@ -23,6 +24,7 @@ from bagwise.io.slide_features import slides_to_bags
 from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
+from bagwise.leaks import suspects
 from bagwise.model_names import ALIASES, class_name
 from bagwise.seen_bags import id_hashes
 
@@ -74,7 +76,7 @@ def read_for_model(
         feature_names=None if names is None else [str(n) for n in names],
         delimiter=delimiter,
         skip=skip,
-        remembered=_remembered(model),
+        remembered=remembered(model),
     )
     # A model without names would warn about those of the table.
     return table if names is not None else replace(table, bags=table.bags.with_X(table.bags.X))
@@ -116,7 +118,8 @@ def _slides_table(folder: str, slides: str | None, columns: Columns) -> Table:
     return Table(bags, pd.DataFrame(rows), found, (), places, pixels)
 
 
-def _remembered(model: Any) -> Columns:
+def remembered(model: Any) -> Columns:
+    """The columns of the table that a model was fitted on."""
     known = getattr(model, "metadata_", {}).get("columns", {})
     plain = {role: known.get(role) for role in ROLES}
     return Columns(**plain, coords=tuple(known.get("coords", ())))
@@ -156,6 +159,7 @@ def fit_table(
     seed: int = 0,
     settings: dict[str, Any] | None = None,
     command: str | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Fitted:
     """Fit a model to a table; `valid` is the share of bags held out and scored.
 
@@ -165,22 +169,24 @@ def fit_table(
     assert table.bags.y is not None
     classes, note = choose_classes(table.bags.y, positive)
     bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))
-    estimator = _build(model, seed, settings or {})
+    estimator = build_model(model, seed, settings or {})
     if valid is not None:
         n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
-    _fit(estimator, train, table.places)
-    estimator.metadata_ = _metadata(table, train, test, classes, seed, command)
+    _fit(estimator, train, table.places, callbacks)
+    estimator.metadata_ = fit_metadata(
+        table.columns, table.name, train, test, classes, seed, command
+    )
     scores = None if test is None else scored(estimator, test, seed)
     notes = (*(() if note is None else (note,)), *suspects(bags))
     return Fitted(estimator, scores, notes)
 
 
-def _fit(estimator: Any, bags: Bags, places: Places) -> None:
+def _fit(estimator: Any, bags: Bags, places: Places, callbacks: Sequence[Callback]) -> None:
     """Fit, and name rows that are at fault by their place in the file."""
     try:
-        estimator.fit(bags)
+        estimator.fit(bags, callbacks=callbacks)
     except ValueError as error:
         message = places.told(str(error))
         if message == str(error):
@@ -188,25 +194,8 @@ def _fit(estimator: Any, bags: Bags, places: Places) -> None:
         raise TableError(f"{places.name}: {message}") from error
 
 
-def suspects(bags: Bags) -> list[str]:
-    """Warnings about features that look like instance labels, which would give the truth away.
-
-    A feature does if it is 0 or 1, never 1 in a negative bag, and 1 somewhere in at least half of
-    the positive ones. Labels of bags are 0 and 1.
-    """
-    assert bags.y is not None
-    binary = np.flatnonzero(np.all((bags.X == 0) | (bags.X == 1), axis=0))
-    any_one = np.maximum.reduceat(bags.X[:, binary], bags.offsets[:-1], axis=0)  # (B, F)
-    alike = (any_one[bags.y == 0].max(axis=0) == 0) & (any_one[bags.y == 1].mean(axis=0) >= 0.5)
-    names = bags.feature_names or [f"x{j}" for j in range(bags.n_features)]
-    return [
-        f"warning: the feature {names[j]!r} looks like instance labels: it is 0 or 1, and 0 in all "
-        f"negative bags; if it is, fit again with --instance-label {names[j]}"
-        for j in binary[alike]
-    ]
-
-
-def _build(model: str, seed: int, settings: dict[str, Any]) -> Any:
+def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:
+    """A model by name, with its arguments checked."""
     kind = model_class(model)
     known = kind._get_param_names()
     for name in settings:
@@ -220,15 +209,22 @@ def _build(model: str, seed: int, settings: dict[str, Any]) -> Any:
     return kind(**{"random_state": seed, **settings})
 
 
-def _metadata(
-    table: Table, train: Bags, test: Bags | None, classes: list[Any], seed: int, command: str | None
+def fit_metadata(
+    columns: Columns,
+    name: str,
+    train: Bags,
+    test: Bags | None,
+    classes: list[Any],
+    seed: int,
+    command: str | None,
 ) -> dict[str, Any]:
+    """Where a model comes from, as its file keeps it."""
     assert train.y is not None
     return {
-        "columns": table.columns.to_dict(),
+        "columns": columns.to_dict(),
         "classes": classes,
         "data": {
-            "name": table.name,
+            "name": name,
             "bags": len(train),
             "positive_bags": int(np.sum(train.y)),
             "instances": train.n_instances,
@@ -316,7 +312,7 @@ def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
 def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     """Scores of a model on a labelled table, with 95 % bootstrap intervals over bags."""
     if table.bags.y is None:
-        known = _remembered(model).label
+        known = remembered(model).label
         fitted_on = "" if known is None else f" and none called {known!r}, as the model's table had"
         raise TableError(
             f"{table.name} has no column that looks like bag labels{fitted_on}; scores need "

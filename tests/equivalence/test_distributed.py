@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,11 @@ import pytest
 
 import bagwise as bw
 from bagwise.distributed import DaskBags, PartError
+from bagwise.distributed.cluster import Cluster
+from bagwise.leaks import suspects
 from bagwise.rows import column_moments
+from bagwise.rvm import penalty
+from test_cli_tables import good, refused, small_frame
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings(
@@ -83,6 +90,20 @@ def test_rows_stay_with_workers_and_are_read_like_an_array(client: Any) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_parts_are_dealt_out_to_workers_by_their_threads() -> None:
+    class Dealer:
+        def nthreads(self) -> dict[str, int]:
+            return {"small": 1, "large": 2}
+
+        def submit(self, call: Any, *, workers: list[str], **more: Any) -> Any:
+            assert more["allow_other_workers"] and more["retries"] == 3
+            return call, workers
+
+    found = Cluster(Dealer(), ()).deal(list("abcdef"))
+    assert [call for call, _ in found] == list("abcdef")
+    assert sorted(w for _, (w,) in found) == ["large"] * 4 + ["small"] * 2
+
+
 def test_a_lost_worker_does_not_change_the_fit(client: Any) -> None:
     bags = make_bags()
     settings = SETTINGS | {"learn_hyperparameters": False}
@@ -134,7 +155,7 @@ def test_what_is_not_distributed_says_so(client: Any, tmp_path: Path) -> None:
         bw.ProbitVGPMIL(inference="gibbs").fit(parts, client=client)
     with pytest.raises(ValueError, match="a distributed fit of it writes no checkpoints"):
         bw.LargeMarginVGPMIL().fit(parts, client=client, checkpoint=tmp_path / "c")
-    with pytest.raises(TypeError, match="fitted with a Dask client"):
+    with pytest.raises(TypeError, match="need a Dask client"):
         bw.VGPMIL().fit(parts)
     with pytest.raises(TypeError, match="client is for bagwise"):
         bw.VGPMIL().fit(make_bags(), client=client)
@@ -158,6 +179,184 @@ def test_distributed_fits_resume(client: Any, tmp_path: Path) -> None:
         )
     found = bw.VGPMIL(**SETTINGS).fit(bags, resume=path)  # and on one machine
     assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+
+
+LINEAR: dict[str, Callable[..., Any]] = {
+    "sparse": bw.MIRVM,
+    "kernel": lambda **k: bw.MIRVM(kernel=bw.kernels.RBF(lengthscale=1.0), n_basis=6, **k),
+    "instances": bw.RVM,
+    "evidence": bw.MILogisticRegression,
+    "given": lambda **k: bw.MILogisticRegression(alpha=2.0, **k),
+    "folds": lambda **k: bw.MILogisticRegression(alpha="cv", **k),
+    "tasks": bw.MultiTaskMIRVM,
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_distributed_linear_fits_are_serial_fits(
+    name: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(penalty, "GRID", (100.0, 3.0))
+    monkeypatch.setattr(penalty, "N_FOLDS", 2)
+    bags, more = make_bags(), {}
+    if name == "tasks":  # the second is in the first part only
+        more = {"tasks": np.where(np.arange(B) < 8, "b", "a")}
+    settings = {"random_state": 0, "chunk_size": 30, "tol": 0.1}
+    serial = LINEAR[name](**settings).fit(bags, **more)
+    model = LINEAR[name](**settings)
+    model.fit(DaskBags.from_bags(bags, n_chunks=2), client=client, **more)
+    assert model.log_evidence_ == pytest.approx(serial.log_evidence_, rel=1e-8)
+    assert model.n_iter_ == serial.n_iter_
+    np.testing.assert_allclose(model.alpha_, serial.alpha_, rtol=1e-7)
+    np.testing.assert_allclose(model.coef_, serial.coef_, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(model.coef_std_, serial.coef_std_, rtol=1e-7)
+
+
+def test_fewer_instances_than_features_are_gathered(client: Any) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(24, 40))
+    X[np.arange(1, 12, 2) * 2, 0] += 4
+    bags = bw.Bags.from_arrays(X, np.repeat(np.arange(12), 2), y=np.arange(12) % 2)
+    serial = bw.MILogisticRegression(alpha=2.0).fit(bags)
+    found = bw.MILogisticRegression(alpha=2.0).fit(DaskBags.from_bags(bags, 2), client=client)
+    np.testing.assert_allclose(found.coef_, serial.coef_, rtol=1e-8)
+
+
+PREDICTORS: dict[str, Callable[..., Any]] = {
+    "joint": lambda: bw.ProbitVGPMIL(**SETTINGS),
+    "noisy-or": lambda: bw.VGPMIL(**SETTINGS, bag_score="noisy-or"),
+    "linear": lambda: bw.MIRVM(random_state=0),
+}
+
+
+@pytest.mark.parametrize("instances", [False, True], ids=["bags", "instances"])
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_predictions_of_parts_are_local_predictions(
+    name: str, instances: bool, client: Any, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    bags = make_bags()
+    model = PREDICTORS[name]().fit(bags)
+    parts = DaskBags.from_bags(bags, n_chunks=3)
+    paths = parts.predict(model, client, tmp_path / "new" / "p", instances=instances)
+    assert [p.name for p in paths] == [f"part-0000{i}.parquet" for i in range(3)]
+    assert sorted((tmp_path / "new" / "p").iterdir()) == paths
+    bw.io.write_predictions(model, bags, tmp_path / "local.parquet", instances=instances)
+    found = pd.concat([pd.read_parquet(p) for p in paths], ignore_index=True)
+    expected = pd.read_parquet(tmp_path / "local.parquet")
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(FileExistsError, match=r"holds part-00000\.parquet already"):
+        parts.predict(model, client, tmp_path / "new" / "p")
+
+
+def test_predictions_as_a_frame(client: Any, tmp_path: Path) -> None:
+    bags = make_bags()
+    model = bw.MIRVM(random_state=0).fit(bags)
+    parts = DaskBags.from_bags(bags, n_chunks=2)
+    frame = parts.predict(model, client, tmp_path, as_frame=True)
+    assert frame.npartitions == 2
+    p = model.predict_proba(bags)[:, 1]
+    np.testing.assert_allclose(frame["p_1"].compute().to_numpy(), p, atol=1e-12)
+
+
+def test_a_part_that_cannot_be_predicted_is_named(client: Any, tmp_path: Path) -> None:
+    bags = make_bags()
+    model = bw.MIRVM(random_state=0).fit(bags)
+    other = bags.with_X(np.ones((bags.n_instances, 3)))
+    parts = DaskBags([lambda: bags, lambda: other], ["good", "bad"])
+    with pytest.raises(PartError, match=r"part 1 \(bad\) .* X has 3 features, but MIRVM is expect"):
+        parts.predict(model, client, tmp_path / "p")
+    with pytest.raises(TypeError, match="need a Dask client"):
+        parts.predict(model, None, tmp_path / "q")
+
+
+# --- The command line ----------------------------------------------------------------------------
+
+COLUMNS = ("--bag", "slide", "--label", "diagnosis", "--positive", "cancer")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table of sixteen slides, whole and in two parts."""
+    folder = tmp_path_factory.mktemp("tables")
+    frame = small_frame()
+    frame.to_parquet(folder / "whole.parquet")
+    for name, part in (("a", frame.slide < "s06"), ("b", frame.slide >= "s06")):
+        frame[part].to_parquet(folder / f"part-{name}.parquet")
+    return folder
+
+
+def test_the_command_line_fits_and_predicts_on_a_cluster(
+    client: Any, tables: Path, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    address = client.scheduler.address
+    parts = [tables / "part-a.parquet", tables / "part-b.parquet"]
+    model = tmp_path / "m.bagwise"
+    good("fit", *parts, *COLUMNS, "--scheduler", address, "-o", model)
+    good("fit", tables / "whole.parquet", *COLUMNS, "-o", tmp_path / "local.bagwise")
+    found, local = bw.load(model), bw.load(tmp_path / "local.bagwise")
+    assert found.elbo_ == pytest.approx(local.elbo_, rel=1e-8)
+    assert found.metadata_["classes"] == ["healthy", "cancer"]
+    assert found.metadata_["data"]["name"] == "part-a.parquet and 1 more"
+    assert found.feature_names_in_.tolist() == ["area", "shade"]
+    said = good("predict", model, *parts, "--scheduler", address, "-o", tmp_path / "p", "--json")
+    files = json.loads(said)["files"]
+    assert files == [str(tmp_path / "p" / f"part-0000{i}.parquet") for i in range(2)]
+    together = pd.concat([pd.read_parquet(f) for f in files])
+    assert list(together.columns) == ["bag_id", "p_healthy", "p_cancer", "std"]
+    good("predict", model, tables / "whole.parquet", "-o", tmp_path / "p.csv")
+    expected = pd.read_csv(tmp_path / "p.csv").sort_values("slide")
+    assert together["bag_id"].tolist() == expected["slide"].tolist()
+    np.testing.assert_allclose(together["p_cancer"], expected["p_mean"], atol=1e-12)
+
+
+def test_features_that_look_like_labels_are_told_on_clusters_too(client: Any) -> None:
+    bags = make_bags()
+    leak = np.zeros((bags.n_instances, 3))
+    leak[np.arange(1, B, 2) * SIZE, 0] = 1  # 1 in each positive bag
+    leak[[0, SIZE], 1] = 1  # also in a negative one
+    leak[SIZE, 2] = 1  # in one positive bag only
+    both = bags.with_X(np.hstack([bags.X, leak]))
+    away = DaskBags.from_bags(both, n_chunks=3).connect(client)
+    (said,) = suspects(away)
+    assert "'x2' looks like instance labels" in said
+    assert suspects(both) == [said]
+
+
+def test_mistakes_with_clusters_end_in_one_line(client: Any, tables: Path, tmp_path: Path) -> None:
+    at = ("--scheduler", client.scheduler.address, "-o", tmp_path / "m.bagwise")
+    a, b = tables / "part-a.parquet", tables / "part-b.parquet"
+    assert "got 2; join them" in refused("fit", a, b, *COLUMNS)
+    assert "--scheduler reads Parquet files" in refused("fit", "t.csv", *COLUMNS, *at)
+    assert "no file gone.parquet" in refused("fit", "gone.parquet", *COLUMNS, *at)
+    assert "--valid is for one table" in refused("fit", a, b, *COLUMNS, *at, "--valid", 0.5)
+    assert "no column 'nope'" in refused("fit", a, b, "--bag", "nope", *at)
+    assert "is in several parts" in refused("fit", a, a, *COLUMNS, *at)
+    small_frame().drop(columns="shade").to_parquet(tmp_path / "c.parquet")
+    said = refused("fit", a, tmp_path / "c.parquet", *COLUMNS, *at)
+    assert re.search(r"part 1 \(.*c.parquet\) .* lacks 1 of the 2 features", said)
+
+
+def test_schedulers_that_do_not_answer(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bagwise import cluster_workflow
+
+    monkeypatch.setattr(cluster_workflow, "PATIENCE", 0.3)
+    a = tables / "part-a.parquet"
+    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+        said = refused("fit", a, *COLUMNS, "--scheduler", address, "-o", "x.bagwise")
+        assert f"no Dask scheduler answered at {address} within 0.3 s" in said
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty:
+        address = empty.scheduler_address
+        said = refused("fit", a, *COLUMNS, "--scheduler", address, "-o", "x.bagwise")
+        assert f"the Dask scheduler at {address} has no workers" in said
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    said = refused("fit", a, *COLUMNS, "--scheduler", "tcp://127.0.0.1:9", "-o", "x.bagwise")
+    assert 'pip install "bagwise[dask]"' in said
 
 
 @pytest.mark.parametrize("n", [0, -1, 2.5])

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 State = dict[str, Any]  # of what a model file can hold
 Callback = Callable[[str, int, float, float], object]
+Note = Callable[[int, float], None]  # of a step and its objective
+
+
+@contextmanager
+def listening(callbacks: Sequence[Callback], model: Any) -> Iterator[None]:
+    """Tell callbacks that have `begin` and `end` when the fit of a model begins and ends."""
+    for callback in callbacks:
+        if not callable(callback):
+            raise TypeError(
+                f"callbacks are functions of (stage, step, objective, seconds), got {callback!r}"
+            )
+    try:
+        for callback in callbacks:
+            if hasattr(callback, "begin"):
+                callback.begin(model)
+        yield
+    finally:
+        for callback in callbacks:
+            if hasattr(callback, "end"):
+                callback.end()
 
 
 class Saver(Protocol):

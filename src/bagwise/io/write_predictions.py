@@ -21,13 +21,15 @@ def write_predictions(
     *,
     instances: bool = False,
     rows_at_once: int = 65_536,
+    first_row: int = 0,
     overwrite: bool = False,
 ) -> None:
     """Write the predictions for bags, or for their instances, to a Parquet file in chunks.
 
     Columns: `bag_id`, with `instances=True` `row` (that of `bags.X`), then `p_<class>` for each
     class of the model, and `std`. Bags are read and predicted about `rows_at_once` instances at
-    a time; the file appears when it is complete.
+    a time; the file appears when it is complete. `first_row` is the number of the first row of
+    bags that are part of a larger set.
 
     >>> import tempfile
     >>> import pandas as pd
@@ -46,7 +48,7 @@ def write_predictions(
     writer = None
     with atomic_file(path, overwrite=overwrite) as file:
         for first, part in _parts(bags, rows_at_once):
-            table = arrow.table(_columns(model, part, first, instances))
+            table = arrow.table(_columns(model, part, first_row + first, instances))
             if writer is None:
                 writer = parquet.ParquetWriter(file, table.schema)
             writer.write_table(table)

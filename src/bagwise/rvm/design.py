@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from operator import add
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from bagwise.labels import Targets
 
 Array = NDArray[Any]
 Blocks = Callable[[], Iterator[tuple[Array, Targets]]]
+Step = Callable[[Array, Targets], Any]  # of features and labels of some whole bags
 
 CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 CACHED_ENTRIES = 2**25  # blocks of more entries are scaled anew in each pass
@@ -44,22 +46,37 @@ class Design:
         n, d = self.shape
         return n * d <= CACHED_ENTRIES
 
-    def only(self, keep: NDArray[np.bool_]) -> Design:
+    def only(self, keep: NDArray[np.bool_]) -> Self:
         """The same instances with fewer columns."""
         if np.all(keep):
             return self
-        return Design(self.data, self.shift, self.scale, self.columns[keep])
+        return type(self)(self.data, self.shift, self.scale, self.columns[keep])
 
-    def of_bags(self, bags: NDArray[np.intp]) -> Design:
+    def of_bags(self, bags: NDArray[np.intp]) -> Self:
         """The same columns of some of the bags."""
-        return Design(self.data.of_bags(bags), self.shift, self.scale, self.columns)
+        return type(self)(self.data.of_bags(bags), self.shift, self.scale, self.columns)
+
+    def total(self, change: Callable[[Array], Array]) -> Callable[[Step], Any]:
+        """What sums a step over blocks of changed features; those of few are changed once."""
+
+        def blocks() -> Iterator[tuple[Array, Targets]]:
+            return ((change(X), targets) for X, targets in self.blocks())
+
+        if self.is_small:
+            return partial(add_up, partial(iter, list(blocks())))
+        return partial(add_up, blocks)
 
     def blocks(self) -> Iterator[tuple[Array, Targets]]:
         """Scaled features and labels, chunk by chunk."""
-        if self._cached is None and self.is_small:
-            self._cached = [self._scaled(rows) for rows, _ in self._chunks()]
+        self.prepared()
         for i, (rows, targets) in enumerate(self._chunks()):
             yield (self._scaled(rows) if self._cached is None else self._cached[i]), targets
+
+    def prepared(self) -> Self:
+        """Itself, with the scaled features of small data computed."""
+        if self._cached is None and self.is_small:
+            self._cached = [self._scaled(rows) for rows, _ in self._chunks()]
+        return self
 
     def _chunks(self) -> Iterator[tuple[slice, Targets]]:
         for first, last in itertools.pairwise(self.data.cuts.tolist()):
@@ -82,6 +99,11 @@ def rows_per_chunk(n_features: int) -> int:
     return max(1, min(DEFAULT_CHUNK, CHUNK_ENTRIES // max(1, n_features)))
 
 
+def add_up(blocks: Blocks, step: Step) -> Any:
+    """Sum of `step(features, labels)` over blocks, in order."""
+    return reduce(add, itertools.starmap(step, blocks()))
+
+
 @dataclass(frozen=True)
 class Coordinates:
     """Whitened weights u with w = root * (V u), and the intercept as last coordinate.
@@ -90,7 +112,7 @@ class Coordinates:
     `penalty` is 1 where a coordinate has that prior and 0 where its prior is flat.
     """
 
-    blocks: Blocks  # of (n, r + 1) features, the last of ones
+    total: Callable[[Step], Any]  # sums over blocks of (n, r + 1) features, the last of ones
     penalty: Array  # (r + 1,)
     root: Array  # (d,)
     V: Array | None  # (d, r), orthonormal columns
@@ -135,14 +157,8 @@ def primal(design: Design, alpha: Array) -> Coordinates:
     """One coordinate per feature: u_i = sqrt(alpha_i) w_i; a flat prior where alpha_i = 0."""
     flat = alpha == 0
     root = 1 / np.sqrt(np.where(flat, 1.0, alpha))
-
-    def blocks() -> Iterator[tuple[Array, Targets]]:
-        return ((with_ones(X * root), targets) for X, targets in design.blocks())
-
-    if design.is_small:
-        kept = list(blocks())
-        blocks = partial(iter, kept)
-    return Coordinates(blocks, np.append(~flat, False).astype(np.float64), root, None)
+    total = design.total(partial(_times, root=root))
+    return Coordinates(total, np.append(~flat, False).astype(np.float64), root, None)
 
 
 def dual(design: Design, alpha: Array) -> Coordinates:
@@ -160,7 +176,12 @@ def dual(design: Design, alpha: Array) -> Coordinates:
     Us = with_ones(U[:, keep] * s)
     ends = np.cumsum([len(X) for X, _ in parts])[:-1]
     small = [(A, t) for A, (_, t) in zip(np.split(Us, ends), parts, strict=True)]
-    return Coordinates(lambda: iter(small), np.append(np.ones(len(s)), 0.0), root, V)
+    total = partial(add_up, partial(iter, small))
+    return Coordinates(total, np.append(np.ones(len(s)), 0.0), root, V)
+
+
+def _times(X: Array, root: Array) -> Array:
+    return with_ones(X * root)
 
 
 def with_ones(X: Array) -> Array:

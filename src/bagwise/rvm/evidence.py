@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.infer.loop import Trace
+from bagwise.infer.monitor import Note
 from bagwise.labels import BagLikelihood
 from bagwise.rvm.design import Design, whitened
 from bagwise.rvm.laplace import Mode, find_mode
@@ -39,6 +40,10 @@ class Fit:
     modes: tuple[Mode, ...]  # one per task
     trace: Trace
     problem: str = ""  # why there is no convergence, where max_iter is not why
+
+
+def ignore(step: int, objective: float) -> None:
+    """Where nobody wants to hear of a step."""
 
 
 def fixed_point(alpha: Array, w: Array, variances: Array) -> Array:
@@ -138,12 +143,14 @@ def maximise_evidence(
     max_iter: int = 500,
     tol: float = 5e-3,
     verbose: int = 0,
+    note: Note = ignore,
 ) -> Fit:
     """Alternate modes and updates of alpha until both rest [R08, Algorithm 1].
 
     Tasks share alpha, which stays above the lower limit. Features whose alpha exceeds the upper
     one leave for good. A fit has converged where whole updates, as they are before `Pace` makes
-    them smaller, hardly change alpha within the limits, and the evidence rests.
+    them smaller, hardly change alpha within the limits, and the evidence rests. `note` hears of
+    every update.
     """
     alpha = np.full(designs[0].shape[1], alpha_init)
     starts = [(np.zeros(len(alpha)), start_intercept(design)) for design in designs]
@@ -153,6 +160,7 @@ def maximise_evidence(
     while True:
         modes = _modes(designs, likelihood, alpha, starts, max(max_iter, NEWTON_STEPS))
         history.append(sum(mode.log_evidence for mode in modes))
+        note(len(history) - 1, history[-1])
         if verbose:
             print(f"update {len(history) - 1:3d}  {len(alpha)} features  {history[-1]:.6f}")
         w, variances = (np.array([getattr(m, x) for m in modes]) for x in ("w", "variances"))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.infer.loop import Trace
+from bagwise.infer.monitor import Note
 from bagwise.infer.newton import Summit, cholesky_at_mode, climb
-from bagwise.labels import BagLikelihood
+from bagwise.labels import BagLikelihood, Targets
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.rvm.design import Coordinates
+from bagwise.sites import Derivatives
 
 Array = NDArray[Any]
 
@@ -29,10 +31,7 @@ class LogJoint:
 
     def log_likelihood(self, v: Array) -> float:
         """log p(T | w) [R08, Eq. 5]."""
-        return sum(
-            float(np.sum(self.likelihood.log_prob(F @ v, targets)))
-            for F, targets in self.coordinates.blocks()
-        )
+        return float(self.coordinates.total(partial(_log_prob, likelihood=self.likelihood, v=v)))
 
     def value(self, v: Array) -> float:
         """The log joint density."""
@@ -41,12 +40,19 @@ class LogJoint:
     def derivatives(self, v: Array) -> tuple[Array, Array]:
         """Gradient [R08, Eq. 9] and minus the Hessian [R08, Eq. 10], summed over chunks."""
         penalty = self.coordinates.penalty
-        gradient, P = -penalty * v, np.diag(penalty)
-        for F, targets in self.coordinates.blocks():
-            curvature = self.likelihood.curvature(F @ v, targets)
-            gradient = gradient + F.T @ curvature.g
-            P += curvature.weigh(F)
-        return gradient, P
+        labels = self.coordinates.total(partial(_derivatives, likelihood=self.likelihood, v=v))
+        return labels.gradient - penalty * v, labels.neg_hessian + np.diag(penalty)
+
+
+def _log_prob(F: Array, targets: Targets, likelihood: BagLikelihood, v: Array) -> float:
+    """log p(T | w) of some bags with features F."""
+    return float(np.sum(likelihood.log_prob(F @ v, targets)))
+
+
+def _derivatives(F: Array, targets: Targets, likelihood: BagLikelihood, v: Array) -> Derivatives:
+    """Its gradient and negative Hessian."""
+    curvature = likelihood.curvature(F @ v, targets)
+    return Derivatives(F.T @ curvature.g, curvature.weigh(F))
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,7 @@ def find_mode(
     tol: float = 1e-9,
     enough: float = np.inf,
     verbose: int = 0,
+    note: Note | None = None,
 ) -> Mode:
     """Damped Newton with a line search from (w, b) [R08, Algorithm 1, inner loop].
 
@@ -134,5 +141,13 @@ def find_mode(
     """
     density = LogJoint(likelihood, coordinates)
     start = coordinates.start(w, b)
-    summit = climb(density, start, max_iter=max_iter, tol=tol, enough=enough, verbose=verbose)
+    summit = climb(
+        density,
+        start,
+        max_iter=max_iter,
+        tol=tol,
+        enough=enough,
+        verbose=verbose,
+        note=None if note is None else lambda v, past: note(len(past) - 1, past[-1]),
+    )
     return Mode(coordinates, summit)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedKFold
 
 from bagwise.infer.loop import Trace
+from bagwise.infer.monitor import Note
 from bagwise.labels import BagLikelihood
 from bagwise.linalg import try_cholesky
 from bagwise.rvm.design import Design, whitened
-from bagwise.rvm.evidence import NEWTON_STEPS, NO_MODE, Fit, start_intercept
+from bagwise.rvm.evidence import NEWTON_STEPS, NO_MODE, Fit, ignore, start_intercept
 from bagwise.rvm.laplace import LogJoint, Mode, find_mode
 
 Array = NDArray[Any]
@@ -35,6 +36,7 @@ def fit_alpha(
     max_iter: int,
     tol: float,
     verbose: int = 0,
+    note: Note = ignore,
 ) -> Fit:
     """Weights for one given alpha on all features; alpha = 0 is maximum likelihood."""
     precisions = np.full(design.shape[1], alpha)
@@ -49,6 +51,7 @@ def fit_alpha(
         tol=min(tol, 1e-9),
         enough=enough,
         verbose=verbose,
+        note=note,
     )
     if alpha == 0:
         _require_determined(mode)
@@ -63,7 +66,13 @@ def fit_alpha(
 
 
 def fit_evidence(
-    design: Design, likelihood: BagLikelihood, *, max_iter: int, tol: float, verbose: int = 0
+    design: Design,
+    likelihood: BagLikelihood,
+    *,
+    max_iter: int,
+    tol: float,
+    verbose: int = 0,
+    note: Note = ignore,
 ) -> Fit:
     """The alpha with the highest Laplace evidence: best of GRID, then a golden-section search.
 
@@ -87,6 +96,7 @@ def fit_evidence(
     history = [search.mode.log_evidence]
     for a, b in golden_section(search.evidence, low, high):
         history.append(search.mode.log_evidence)
+        note(len(history) - 1, history[-1])
         if verbose:
             alpha = np.exp(search.best)
             print(f"step {len(history) - 1:3d}  alpha {alpha:.4g}  {history[-1]:.6f}")
@@ -180,10 +190,12 @@ def fit_by_folds(
     max_iter: int,
     tol: float,
     verbose: int = 0,
+    note: Note = ignore,
 ) -> Fit:
     """Weights for the alpha that predicts held-out bags best."""
     alpha, found = choose_alpha(design, likelihood, rng, max(max_iter, NEWTON_STEPS))
-    fit = fit_alpha(design, likelihood, alpha, max_iter=max_iter, tol=tol, verbose=verbose)
+    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "verbose": verbose}
+    fit = fit_alpha(design, likelihood, alpha, note=note, **limits)
     if found:
         return fit
     return replace(fit, trace=replace(fit.trace, converged=False), problem=NO_MODE)

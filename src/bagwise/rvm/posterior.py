@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.execution import TrainingData
+from bagwise.distributed import DaskRows, DistributedData, training_data
 from bagwise.kernels import Kernel
 from bagwise.linalg import try_cholesky
 from bagwise.posterior import FeaturePosterior
+from bagwise.rows import column_range
 from bagwise.rvm.design import Design, rows_per_chunk, with_ones
+from bagwise.rvm.distributed import DistributedDesign
 from bagwise.rvm.laplace import Mode
 
 Array = NDArray[Any]
@@ -105,7 +107,7 @@ class FeatureMap:
 
     def design(
         self,
-        X: Array,
+        X: Any,
         offsets: Array,
         T: NDArray[np.bool_],
         known: Array | None,
@@ -114,12 +116,20 @@ class FeatureMap:
         """The columns that vary; a constant one would only repeat the intercept."""
         shift, scale = self.shift, self.scale
         if self.kernel is not None and self.basis is not None:
-            X = self.kernel.cross((X - shift) / scale, self.basis)
+            away = isinstance(X, DaskRows)
+            X = X.mapped(self._similarities, len(self.basis)) if away else self._similarities(X)
             shift, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        rows = chunk_size or rows_per_chunk(X.shape[1])
-        varies = np.min(X, axis=0) < np.max(X, axis=0)
-        data = TrainingData(X, offsets, T, known, rows)
-        return Design(data, shift, scale, np.flatnonzero(varies))
+        low, high = column_range(X)
+        data = training_data(X, offsets, T, known, chunk_size or rows_per_chunk(X.shape[1]))
+        columns = np.flatnonzero(low < high)
+        if isinstance(data, DistributedData):
+            return DistributedDesign(data, shift, scale, columns)
+        return Design(data, shift, scale, columns)
+
+    def _similarities(self, X: Any) -> Array:
+        """Kernel features k(x, basis point), (n, M)."""
+        assert self.kernel is not None and self.basis is not None
+        return self.kernel.cross((X - self.shift) / self.scale, self.basis)
 
     def posterior(self, mode: Mode, columns: Array, seed: int) -> LinearPosterior:
         """What predictions of one task need."""

@@ -1,0 +1,110 @@
+"""How much faster a fit is on two Dask workers than on one, where computing dominates.
+
+    python benchmarks/dask_speedup.py [--instances 200000] [--features 32] [--inducing 200]
+
+Each cluster has single-threaded worker processes with one BLAS thread each, and holds the same
+parts. The first fit of a cluster warms its workers up and is not timed; the best of the others
+is. All fits must end at the bound of a serial fit, to 1e-8. Run it where at least two cores are
+idle: the ratio is printed with the load of the machine before the run.
+"""
+
+import os
+
+THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
+os.environ.update(THREADS)  # before numpy is loaded; workers inherit it
+
+import argparse  # noqa: E402
+import time  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+from typing import Any  # noqa: E402
+
+import dask  # noqa: E402
+import numpy as np  # noqa: E402
+from distributed import Client, LocalCluster  # noqa: E402
+
+import bagwise as bw  # noqa: E402
+from bagwise.distributed import DaskBags  # noqa: E402
+
+BAG_SIZE = 20
+PARTS = 8  # of less than 10 MB each, of which Dask would warn
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--instances", type=int, default=200_000)
+    parser.add_argument("--features", type=int, default=32)
+    parser.add_argument("--inducing", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    bags = synthetic_bags(arguments.instances, arguments.features)
+    Z = np.random.default_rng(1).standard_normal((arguments.inducing, arguments.features))
+    print(f"load average before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    model = fitted(Z, bags)
+    print(f"{bags.n_instances} x {bags.n_features}, M = {len(Z)}, {model.n_iter_} Newton steps")
+    print("| workers | fit (s) | ELBO |")
+    print("|---|---|---|")
+    seconds = {}
+    for workers in (1, 2):
+        with cluster(workers) as client:
+            seconds[workers], elbo = best_time(Z, bags, client, arguments.repeats)
+        print(f"| {workers} | {seconds[workers]:.2f} | {elbo:.6f} |", flush=True)
+        if abs(elbo - model.elbo_) > 1e-8 * abs(model.elbo_):
+            raise SystemExit(
+                f"the serial fit has {model.elbo_:.10g}, {workers} workers {elbo:.10g}"
+            )
+    print(f"two workers are {seconds[1] / seconds[2]:.2f} times as fast as one")
+
+
+def synthetic_bags(N: int, D: int) -> bw.Bags:
+    """Gaussian instances; half of the bags hold one shifted instance."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((N, D))
+    B = N // BAG_SIZE
+    y = np.arange(B) % 2
+    X[np.flatnonzero(y == 1) * BAG_SIZE, 0] += 3.0
+    return bw.Bags.from_arrays(X[: B * BAG_SIZE], np.repeat(np.arange(B), BAG_SIZE), y=y)
+
+
+def fitted(Z: np.ndarray, bags: Any, client: Any = None) -> Any:
+    kernel = bw.kernels.RBF(variance=2.0, lengthscale=float(np.sqrt(Z.shape[1])))
+    model = bw.ProbitVGPMIL(
+        kernel=kernel,
+        inducing=Z,
+        learn_hyperparameters=False,
+        mean=-2.0,
+        standardize=False,
+        random_state=0,
+    )
+    return model.fit(bags, client=client)
+
+
+@contextmanager
+def cluster(workers: int) -> Iterator[Any]:
+    """A client of single-threaded worker processes, each with one BLAS thread."""
+    with (
+        dask.config.set({"distributed.nanny.pre-spawn-environ": THREADS}),
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local,
+        Client(local) as client,
+    ):
+        yield client
+
+
+def best_time(Z: np.ndarray, bags: bw.Bags, client: Any, repeats: int) -> tuple[float, float]:
+    """Seconds of the fastest fit after the first, and the bound it reaches.
+
+    The bags are with the workers before the clock starts: what is timed is features and steps.
+    """
+    parts = DaskBags.from_bags(bags, n_chunks=PARTS).connect(client)
+    times = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        model = fitted(Z, parts)
+        times.append(time.perf_counter() - start)
+    return min(times[1:]), float(model.elbo_)
+
+
+if __name__ == "__main__":
+    main()

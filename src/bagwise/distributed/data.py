@@ -1,0 +1,158 @@
+"""Passes over chunks that stay with Dask workers: the steps of a local fit, summed there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add, itemgetter
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.distributed.rows import DaskRows
+from bagwise.execution import FeatureSource, Sweeper, TrainingData
+from bagwise.features import Whitener
+from bagwise.rows import ScaledRows
+from bagwise.sites import Chunk
+from bagwise.storage import store
+
+Array = NDArray[Any]
+S = TypeVar("S")
+
+
+def training_data(X: Any, *parts: Any) -> TrainingData:
+    """Training data of rows that are here, or with workers."""
+    rows = X.X if isinstance(X, ScaledRows) else X
+    return (DistributedData if isinstance(rows, DaskRows) else TrainingData)(X, *parts)
+
+
+class DistributedData(TrainingData):
+    """Training data whose features are computed and kept by workers."""
+
+    def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> DaskSweeper:
+        """Passes over the workers' chunks."""
+        return DaskSweeper(self, whitener)
+
+    def of_bags(self, bags: NDArray[np.intp]) -> DistributedData:
+        """Some of the bags, in rising order, whose rows stay with their workers."""
+        rows, sizes = self._rows_of(bags)
+        X: Any = self.rows.take(rows)
+        if isinstance(self.X, ScaledRows):
+            X = ScaledRows(X, self.X.shift, self.X.scale, self.X.dtype)
+        known = None if self.known is None else self.known[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return DistributedData(X, offsets, self.T[bags], known, self.chunk_size)
+
+    @property
+    def rows(self) -> DaskRows:
+        """The source of X, without its scaling."""
+        X = self.X.X if isinstance(self.X, ScaledRows) else self.X
+        assert isinstance(X, DaskRows)
+        return X
+
+    def part(self, i: int) -> Part:
+        """What part i needs besides its rows."""
+        rows = self.rows
+        span = slice(int(rows.starts[i]), int(rows.starts[i + 1]))
+        first, last = np.searchsorted(self.offsets, [span.start, span.stop]).tolist()
+        scaled = isinstance(self.X, ScaledRows)
+        n_workers = max(1, len(rows.cluster.client.nthreads()))
+        share = min(1.0, n_workers / len(rows.futures))  # memory_budget is that of a worker
+        return Part(
+            (self.X.shift, self.X.scale) if scaled else None,  # type: ignore[union-attr]
+            self.X.dtype,
+            self.offsets[first : last + 1] - span.start,
+            self.T[first:last],
+            None if self.known is None else self.known[span],
+            None if self.graph is None else self.graph[span][:, span],
+            span.start,
+            self.chunk_size,
+            self.memory_budget if share == 1 else int(share * self.memory_budget),
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Labels and settings of one part, as the whole fit has them."""
+
+    scaling: tuple[Array, Array] | None
+    dtype: np.dtype[Any]
+    offsets: NDArray[np.int64]
+    T: NDArray[np.bool_]
+    known: Array | None
+    graph: Any
+    start: int
+    chunk_size: int
+    memory_budget: int
+
+    def data(self, X: Any) -> TrainingData:
+        """The part's rows X with their labels."""
+        if self.scaling is not None or self.dtype != X.dtype:
+            D = X.shape[1]
+            shift, scale = self.scaling or (np.zeros(D), np.ones(D))
+            X = ScaledRows(X, shift, scale, self.dtype)
+        return TrainingData(X, self.offsets, self.T, self.known, self.chunk_size, self.graph)
+
+    def chunks(self, X: Any, whitener: Whitener, dtype: np.dtype[Any]) -> list[Chunk]:
+        """Features of the part's bags, numbered as in the whole data."""
+        source = FeatureSource(self.data(X), whitener, dtype)
+        kept = store(source, len(whitener.Z), self.memory_budget, recompute=False)
+        return [replace(chunk, start=chunk.start + self.start) for chunk in kept]
+
+
+class DaskSweeper(Sweeper):
+    """Sums of a step over chunks that stay with their workers."""
+
+    def __init__(self, data: DistributedData, whitener: Whitener) -> None:
+        self.whitener = whitener
+        rows = data.rows
+        self.cluster = rows.cluster
+        dtype = FeatureSource(data, whitener).dtype
+        self._chunks = [
+            self.cluster.submit(_build, X, data.part(i), whitener, dtype)
+            for i, X in enumerate(rows.futures)
+        ]
+        self._values: list[Any] = [None] * len(self._chunks)
+
+    def total(self, step: Callable[[Chunk], S]) -> S:
+        """Sum of `step(chunk)` over the chunks of all parts, in order."""
+        owner = getattr(getattr(step, "func", step), "__self__", None)
+        if getattr(owner, "stateful", False):
+            return self._stateful_total(step, owner)
+        return self.cluster.total([self.cluster.submit(_sum, step, c) for c in self._chunks])
+
+    def _stateful_total(self, step: Any, sites: Any) -> Any:
+        """The same where a step starts from values per instance, which stay with the chunks."""
+        if any(v is not None for v in self._values):
+            sites = copy.copy(sites)
+            sites.init = {}  # served when the fit began
+            step = partial(getattr(sites, step.func.__name__), **step.keywords)
+        submit = self.cluster.submit
+        pairs = [
+            submit(_stateful_sum, step, chunks, values)
+            for chunks, values in zip(self._chunks, self._values, strict=True)
+        ]
+        self._values = [submit(itemgetter(1), pair) for pair in pairs]
+        return self.cluster.total([submit(itemgetter(0), pair) for pair in pairs])
+
+
+# --- What runs on workers -----------------------------------------------------------------------
+
+
+def _build(X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any]) -> list[Chunk]:
+    return part.chunks(X, whitener, dtype)
+
+
+def _sum(step: Callable[[Chunk], Any], chunks: list[Chunk]) -> Any:
+    return reduce(add, map(step, chunks))
+
+
+def _stateful_sum(step: Any, chunks: list[Chunk], values: dict[str, Array] | None) -> Any:
+    # A worker's threads may share what they were sent; what a step keeps is its own.
+    sites = copy.copy(step.func.__self__)
+    sites.restore(values or {}, chunks[0].start)
+    total = _sum(partial(getattr(sites, step.func.__name__), **step.keywords), chunks)
+    return total, sites.snapshot()()
