@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from bagwise import MIRVM, Bags, ProbitVGPMIL, metrics, plots
 from bagwise.datasets.cad import CadData, make_cad_bags
@@ -156,9 +157,21 @@ def test_variability_falls_with_coupling(bags: Bags) -> None:
     np.testing.assert_allclose(y, [0.5, 0.25])
 
 
+@pytest.mark.parametrize("seconds", [0.005, 0.13, 2.0])
+def test_fits_of_equal_time_are_drawn(seconds: float) -> None:
+    results = {"A": ([seconds], [0.9]), "B": ([seconds], [0.9])}
+    display = plots.AucTimeDisplay.from_predictions(results, ax=Figure().subplots())
+    display.figure_.canvas.draw()
+    low, high = display.ax_.get_xlim()
+    assert low < seconds < high
+    heights = [text.xy[1] for text in display.ax_.texts]
+    assert heights[0] != heights[1]  # names do not lie on each other
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda b: plots.AucTimeDisplay({"A": ([0.0], [0.9])}), "seconds must be above 0"),
         (lambda b: plots.HeatmapDisplay([[1, 2, 3]], [0.5], [0.1]), r"coords must be \(n, 2\)"),
         (lambda b: plots.InstanceProbabilityDisplay([0.5], [0.1, 0.2]), "std must have 1 entries"),
         (lambda b: plots.HeatmapDisplay.from_estimator(None, b), "one bag is drawn at a time"),

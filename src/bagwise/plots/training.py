@@ -144,6 +144,8 @@ class AucTimeDisplay:
             name: (vector(seconds, None, "seconds"), vector(auc, len(np.asarray(seconds)), "auc"))
             for name, (seconds, auc) in results.items()
         }
+        if not self.results or any(np.any(s <= 0) for s, _ in self.results.values()):
+            raise ValueError("results must have a model, and its seconds must be above 0")
         self.score_name = score_name
 
     @classmethod
@@ -161,6 +163,7 @@ class AucTimeDisplay:
         """Draw into `ax`, or into a new figure."""
         ax = axes_for(ax, 5.4, 3.6)
         ax.set_xscale("log")
+        self._set_x_limits(ax)  # before the marks: matplotlib finds no limits for some single ones
         marks: list[tuple[str, str, float, float]] = []
         for k, (name, (seconds, auc)) in enumerate(self.results.items()):
             colour = SERIES[k % len(SERIES)]
@@ -171,13 +174,19 @@ class AucTimeDisplay:
             if len(auc) > 1:
                 ax.plot(seconds, auc, "o", color=colour, ms=4, alpha=0.4, mec="none")
             marks.append((name, colour, *centre))
-        ax.margins(x=0.25, y=0.12)
+        ax.margins(y=0.12)
         _name_marks(ax, marks)
         ax.set(xlabel="seconds of fitting", ylabel=self.score_name)
         tidy(ax, grid="both")
         _plain_log_ticks(ax)
         self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
         return self
+
+    def _set_x_limits(self, ax: Axes) -> None:
+        """Room for names on both sides, also where all fits took the same time."""
+        every = np.log(np.concatenate([seconds for seconds, _ in self.results.values()]))
+        room = max(0.25 * float(np.ptp(every)), 0.7)
+        ax.set_xlim(float(np.exp(every.min() - room)), float(np.exp(every.max() + room)))
 
 
 def _plain_log_ticks(ax: Axes) -> None:
