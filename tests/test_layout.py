@@ -51,6 +51,7 @@ ORDER = [
     "transformers",
     "checkpoints",
     "classifier",
+    "loaded_models",
     "base",
     "ising_estimator",
     "rvm_estimators",

@@ -13,9 +13,11 @@ from bagwise.classifier import BagClassifierMIL, register_kernels
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.infer.fit import Result
 from bagwise.io.modelfile import ModelFileError, read_state, register
+from bagwise.io.state_codec import describe
 from bagwise.ising_estimator import IsingVGPMIL
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
+from bagwise.loaded_models import check_loaded
 from bagwise.mixture import GibbsPosterior
 from bagwise.multitask import MultiTaskMIRVM
 from bagwise.parameters import check_choice, check_integer, check_number
@@ -350,9 +352,8 @@ def load(path: str | os.PathLike[str]) -> BagClassifierMIL:
         if state["feature_names"] is not None:
             model.feature_names_in_ = np.array(state["feature_names"], dtype=object)
         model.metadata_ = dict(state.get("metadata") or {})
+        check_loaded(model, state["fitted"])
         model._check_parameters()
-        if not isinstance(model.posterior_, model._posterior_type):
-            raise TypeError("it has no posterior")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path} is not a complete {kind} model: {error}") from None
+    except Exception as error:  # arguments of any type reach every check
+        raise ModelFileError(f"{path} is not a complete {kind} model: {describe(error)}") from None
     return model

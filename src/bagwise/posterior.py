@@ -18,7 +18,7 @@ from bagwise.execution import DEFAULT_CHUNK, bag_cuts
 from bagwise.features import Whitener, kernel_matrix, whitener
 from bagwise.kernels import Kernel
 from bagwise.links import Link, Logistic, Probit
-from bagwise.parameters import check_choice
+from bagwise.parameters import check_choice, check_integer, check_number
 
 Array = NDArray[Any]
 
@@ -155,14 +155,18 @@ class Posterior(FeaturePosterior):
     def __post_init__(self) -> None:
         """Model files come from anywhere: what does not fit together is refused here."""
         M, D = np.shape(self.Z) if np.ndim(self.Z) == 2 else (-1, -1)
-        shapes = {"m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
+        shapes = {"Z": (M, D), "m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
         for name, shape in shapes.items():
             value = np.asarray(getattr(self, name))
             if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
                 raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
         check_choice("posterior: link", self.link, LINKS)
-        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 0) and self.jitter > 0):
-            raise ValueError("posterior: kernel, scale and jitter must be valid")
+        check_number("posterior: c0", self.c0)
+        check_number("posterior: jitter", self.jitter, above=0)
+        check_integer("posterior: seed", self.seed, at_least=0)
+        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 0)):
+            raise ValueError("posterior: kernel and scale must be valid")
+        self.kernel.check_features(D)
 
     def scaled(self, X: Array) -> Array:
         """Features in the units the kernel sees, in the dtype of `X`."""

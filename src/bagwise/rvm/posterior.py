@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bagwise.execution import TrainingData
 from bagwise.kernels import Kernel
 from bagwise.linalg import try_cholesky
+from bagwise.parameters import check_integer
 from bagwise.posterior import FeaturePosterior
 from bagwise.rvm.design import Design, rows_per_chunk, with_ones
 from bagwise.rvm.laplace import Mode
@@ -47,10 +48,12 @@ class LinearPosterior(FeaturePosterior):
             if not isinstance(self.kernel, Kernel) or self.basis is None:
                 raise ValueError("posterior: a kernel needs basis points")
             shapes["basis"] = (len(self.basis), D)
+            self.kernel.check_features(D)
         for name, shape in shapes.items():
             value = np.asarray(getattr(self, name))
             if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
                 raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
+        check_integer("posterior: seed", self.seed, at_least=0)
         columns = np.asarray(self.columns)
         if columns.ndim != 1 or columns.dtype.kind != "i" or not np.all(self.scale > 0):
             raise ValueError("posterior: columns and scale must be valid")
