@@ -101,6 +101,11 @@ class CheckpointFile:
                 f"no directory {self.path.absolute().parent}; make it before the fit, so that "
                 f"{self.path.name} can be written"
             )
+        if not os.access(self.path.absolute().parent, os.W_OK):
+            raise PermissionError(
+                f"{self.path.absolute().parent} may not be written; choose another folder for "
+                f"{self.path.name} before the fit begins"
+            )
         for target in (self.path, self._next):
             remove_leftovers(target)
 

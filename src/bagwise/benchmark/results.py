@@ -81,8 +81,8 @@ def write_tables(rows: list[Row], folder: Path) -> list[Path]:
     path = folder / "results.csv"
     text = io.StringIO()
     writer = csv.writer(text)
-    for cells in (columns, *([row.get(name) for name in columns] for row in tidy)):
-        writer.writerow([safe_cell(cell) for cell in cells])
+    writer.writerow([safe_cell(name) for name in columns])
+    writer.writerows([safe_cell(row.get(name)) for name in columns] for row in tidy)
     write_atomically(path, text.getvalue())
     try:
         import pyarrow
