@@ -187,6 +187,8 @@ def test_incomplete_models_are_refused(what: str, fuzzer: Fuzzer, tmp_path: Path
         ({"seed": -1}, "seed must be"),
         ({"seed": 0.5}, "seed must be"),
         ({"jitter": 0.0}, "jitter must be"),
+        ({"m": np.full(4, 1e200)}, "m must be numbers below 1e\\+100"),
+        ({"scale": np.full(2, 1e-200)}, "scale must be valid"),
         ({"Z": np.full((4, 2), np.nan)}, "Z must be"),
         ({"kernel": bw.kernels.RBF(1.0, (1.0, 2.0, 3.0))}, "one lengthscale per feature"),
     ],
