@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-browser test-torch docs lint format bench reproduce clean
+.PHONY: help demo test test-browser test-torch test-long fuzz faults coverage docs lint format bench reproduce clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
@@ -15,6 +15,10 @@ help:
 	@echo "make test-browser  install Chromium where that is possible, run the tests of pages"
 	@echo "make docs    build the documentation site in docs/_build/html"
 	@echo "make test-torch  install PyTorch and run the tests of networks and .pt files"
+	@echo "make test-long  property tests with many new examples (an hour)"
+	@echo "make fuzz    100,000 damaged and crafted model files"
+	@echo "make faults  full disks, 50 kills, damaged checkpoints, lost schedulers"
+	@echo "make coverage  lines and branches of the core that tests reach"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  rewrite the sources in the project's format"
 	@echo "make bench   run the benchmarks"
@@ -61,6 +65,22 @@ docs: $(VENV)/.stamp-docs
 
 test-torch: $(VENV)/.stamp-torch
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py tests/test_examples.py src/bagwise/deep
+
+test-long: $(VENV)/.stamp-dev
+	$(ONE_THREAD) BAGWISE_LONG_TESTS=1 $(BIN)/python -m pytest tests/trust --deselect tests/trust/test_faults.py
+
+# FIRST names the first of the numbered files, so that another run tries others.
+INPUTS ?= 100000
+FIRST ?= 0
+fuzz: $(VENV)/.stamp-dev
+	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python tests/trust/fuzz_model_files.py --inputs $(INPUTS) --first $(FIRST)
+
+faults: $(VENV)/.stamp-dev
+	$(ONE_THREAD) BAGWISE_LONG_TESTS=1 $(BIN)/python -m pytest -s tests/trust/test_faults.py tests/equivalence/test_checkpoints.py tests/equivalence/test_distributed.py tests/test_fetch.py
+
+# Settings in pyproject.toml say which files are the core.
+coverage: $(VENV)/.stamp-dev
+	$(ONE_THREAD) $(BIN)/python -m pytest -q --cov --cov-report=term-missing:skip-covered tests --ignore tests/browser --ignore tests/deep --ignore tests/detection
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .

@@ -9,12 +9,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from data_files import Handler
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 Arrays = dict[str, np.ndarray]
+
+# The suite tries the same few examples each time; `make test-long` many, and new ones.
+_quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large]
+settings.register_profile(
+    "suite",
+    max_examples=20,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=_quiet,
+)
+settings.register_profile(
+    "long", max_examples=400, deadline=None, print_blob=True, suppress_health_check=_quiet
+)
+settings.load_profile("long" if os.environ.get("BAGWISE_LONG_TESTS") else "suite")
 
 
 def find_shared_dir() -> Path:

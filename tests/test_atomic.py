@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bagwise import Bags, ProbitVGPMIL, load
-from bagwise.io.atomic import atomic_file
+from bagwise.io.atomic import atomic_file, remove_leftovers
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -25,6 +25,16 @@ def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
         target.write_bytes(b"theirs")
     assert target.read_bytes() == b"theirs"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_leftovers_of_killed_writers_are_removed(tmp_path: Path) -> None:
+    target = tmp_path / "a.ckpt"
+    kept = [target, tmp_path / ".a.ckpt.tmp", tmp_path / ".b.ckpt.0123456789abcdef.tmp"]
+    for path in (*kept, tmp_path / ".a.ckpt.0123456789abcdef.tmp"):
+        path.write_bytes(b"half")
+    remove_leftovers(target)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+    remove_leftovers(tmp_path / "nowhere" / "a.ckpt")
 
 
 def test_models_keep_their_metadata_and_existing_files(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ ORDER = [
     "checkpoints",
     "classifier",
     "bag_calibration",
+    "loaded_models",
     "base",
     "progress",
     "ising_estimator",

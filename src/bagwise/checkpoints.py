@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import pickle
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
+from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.infer.monitor import Callback, Monitor, State
+from bagwise.io.atomic import remove_leftovers
 from bagwise.io.modelfile import ModelFileError, read_state, write_state
+from bagwise.io.state_codec import Encoder
 from bagwise.parameters import check_number
 
 KIND = "checkpoint"
@@ -77,7 +80,9 @@ class Session:
 class CheckpointFile:
     """A file that is replaced by newer states; the last but one stays beside it.
 
-    `header` is what a continuation needs besides the state, and what it is checked against.
+    `header` is what a continuation needs besides the state, and what it is checked against. A
+    state that cannot be written (the disk is full) is a warning: the fit and the states before
+    it are not lost.
     """
 
     def __init__(self, path: str | os.PathLike[str], minutes: float, header: State) -> None:
@@ -90,6 +95,17 @@ class CheckpointFile:
                 f"no directory {self.path.absolute().parent}; make it before the fit, so that "
                 f"{self.path.name} can be written"
             )
+        if not os.access(self.path.absolute().parent, os.W_OK):
+            raise PermissionError(
+                f"{self.path.absolute().parent} may not be written; choose another folder for "
+                f"{self.path.name} before the fit begins"
+            )
+        for target in (self.path, self._next):
+            remove_leftovers(target)
+
+    @property
+    def _next(self) -> Path:
+        return Path(f"{self.path}.next")
 
     def due(self) -> bool:
         """Whether the last state is older than the interval."""
@@ -97,10 +113,20 @@ class CheckpointFile:
 
     def save(self, state: State) -> None:
         """Write a state; at any moment this file or the previous one is whole."""
-        if self.path.exists():
-            os.replace(self.path, previous(self.path))
-        write_state(self.path, {**self.header, "fit": state}, kind=KIND)
         self._last = time.monotonic()
+        try:
+            # Beside the others first: a full disk leaves both of them as they are.
+            write_state(self._next, {**self.header, "fit": state}, kind=KIND)
+            if self.path.exists():
+                os.replace(self.path, previous(self.path))
+            os.replace(self._next, self.path)
+        except OSError as error:
+            warnings.warn(
+                f"cannot write the checkpoint {self.path} ({error}); the fit goes on, and the "
+                "checkpoint before it, if any, is kept; make room or check the folder",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def previous(path: str | os.PathLike[str]) -> Path:
@@ -157,10 +183,27 @@ def sample_rows(X: Any) -> Any:
 
 
 def _mark(value: Any) -> str:
+    """A digest of a value as a model file would hold it; equal under any version of any library."""
+    encoder = Encoder()
     try:
-        return str(joblib.hash(value))
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return f"a {type(value).__name__}"  # functions without a name cannot be compared
+        text = json.dumps(encoder.encode(_plain(value), "argument", 0), sort_keys=True)
+    except ModelFileError:
+        return f"a {type(value).__name__}"  # functions, for one, cannot be compared
+    digest = hashlib.sha256(text.encode())
+    for array in encoder.arrays:
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """What stands for an argument that model files do not hold: graphs, tables, types."""
+    if sparse.issparse(value):
+        rows = value.tocsr()
+        return [list(value.shape), rows.indptr, rows.indices, rows.data]
+    if isinstance(value, type | np.dtype):
+        return str(np.dtype(value))
+    return np.asarray(value) if hasattr(value, "to_numpy") else value
 
 
 def interruptible(work: Callable[[], Any], save: Callable[[], None]) -> Any:

@@ -105,7 +105,7 @@ class Logistic(Link):
 
     def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
         negative = special.expit(-z)
-        return negative, negative * (2 * negative - 1)
+        return negative, -negative * np.tanh(0.5 * z)  # 2 P(y = 0) - 1 cancels near z = 0
 
     def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         mean, variance = np.broadcast_arrays(mean, variance)
@@ -141,8 +141,12 @@ class Probit(Link):
         return np.where(low, -0.5 * z**2 - LOG_SQRT_2PI, np.log(SQRT_2_OVER_PI / erfcx))
 
     def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
-        kappa = r - z
-        return kappa, kappa**2 + r * kappa - 1
+        kappa = np.asarray(r - z)
+        chi = np.asarray(kappa**2 + r * kappa - 1)
+        high = np.asarray(z > 5)  # where both differences cancel
+        if np.any(high):
+            kappa[high], chi[high] = _tail_ratios(z[high])
+        return kappa, chi
 
     def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Phi(z) and Phi(z) - 2 T(z, 1 / sqrt(1 + 2 variance)), z = -mean / sqrt(1 + variance)."""
@@ -151,6 +155,21 @@ class Probit(Link):
         second = first - 2 * special.owens_t(z, 1 / np.sqrt(1 + 2 * variance))
         # E[p]^2 <= E[p^2] <= E[p] holds exactly; far in the tail the difference above rounds.
         return first, np.clip(second, first**2, first)
+
+
+def _tail_ratios(z: Array) -> tuple[Array, Array]:
+    """kappa and chi of the probit link for z >= 5, without differences of nearly equal numbers.
+
+    Laplace's continued fraction of the hazard is r = z + c_1 with c_n = n / (z + c_{n+1}). Hence
+    kappa = c_1, and chi = 2 kappa^2 + z kappa - 1 = c_1^2 c_2 (c_3 - c_2).
+    """
+    c_4 = np.zeros_like(z)
+    for n in range(20, 3, -1):
+        c_4 = n / (z + c_4)
+    c_3 = 3 / (z + c_4)
+    c_2 = 2 / (z + c_3)
+    c_1 = 1 / (z + c_2)
+    return c_1, c_1**2 * c_2 * (c_3 - c_2)
 
 
 def _narrow_moments(mean: Array, sd: Array) -> tuple[Array, Array]:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from bagwise.classifier import BagClassifierMIL
 from bagwise.estimators import MODELS
 from bagwise.io.modelfile import ModelFileError
+from bagwise.io.state_codec import describe
+from bagwise.loaded_models import check_loaded
 from bagwise.parameters import check_choice
 
 Array = NDArray[Any]
@@ -24,11 +26,10 @@ def model_from_state(kind: str, state: Any) -> BagClassifierMIL:
             setattr(model, check_choice("fitted", name, model._fitted_names()), value)
         set_feature_names(model, state["feature_names"])
         model.metadata_ = dict(state.get("metadata") or {})
+        check_loaded(model, state["fitted"])
         model._check_parameters()
-        if not isinstance(model.posterior_, model._posterior_type):
-            raise TypeError("it has no posterior")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"not a complete {kind!s:.80} model: {error}") from None
+    except Exception as error:  # arguments of any type reach every check
+        raise ModelFileError(f"not a complete {kind!s:.80} model: {describe(error)}") from None
     return model
 
 

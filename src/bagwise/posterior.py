@@ -18,7 +18,7 @@ from bagwise.execution import DEFAULT_CHUNK, bag_cuts
 from bagwise.features import Whitener, kernel_matrix, whitener
 from bagwise.kernels import Kernel
 from bagwise.links import Link, Logistic, Probit
-from bagwise.parameters import check_choice
+from bagwise.parameters import check_choice, check_integer, check_number
 
 Array = NDArray[Any]
 
@@ -27,6 +27,7 @@ BAG_SCORES = ("joint", "noisy-or", "max")
 LOG2_DRAWS = 10  # 1024 Sobol points: 3e-4 relative error at rank 15, 1.5e-3 at rank 200
 MAX_DIMENSIONS = 2000  # directions sampled per bag; the eigenbasis puts the large ones first
 ROWS_PER_BLOCK = 2048
+LARGEST = 1e100  # of any number in a posterior; squares of larger ones overflow
 
 
 class FeaturePosterior(ABC):
@@ -137,6 +138,13 @@ class FeaturePosterior(ABC):
         return special.ndtri(np.clip(sobol.random_base2(LOG2_DRAWS), 1e-12, 1 - 1e-12))
 
 
+def check_part(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise where a part of a posterior is no array of this shape of usable numbers."""
+    array = np.asarray(value)
+    if array.shape != shape or array.dtype.kind != "f" or not np.all(np.abs(array) < LARGEST):
+        raise ValueError(f"posterior: {name} must be numbers below {LARGEST:g} of shape {shape}")
+
+
 @dataclass(frozen=True)
 class Posterior(FeaturePosterior):
     """Everything a prediction needs: q(v), the kernel, the inducing points and the scaling."""
@@ -155,14 +163,16 @@ class Posterior(FeaturePosterior):
     def __post_init__(self) -> None:
         """Model files come from anywhere: what does not fit together is refused here."""
         M, D = np.shape(self.Z) if np.ndim(self.Z) == 2 else (-1, -1)
-        shapes = {"m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
+        shapes = {"Z": (M, D), "m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
         for name, shape in shapes.items():
-            value = np.asarray(getattr(self, name))
-            if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
-                raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
+            check_part(name, getattr(self, name), shape)
         check_choice("posterior: link", self.link, LINKS)
-        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 0) and self.jitter > 0):
-            raise ValueError("posterior: kernel, scale and jitter must be valid")
+        check_number("posterior: c0", self.c0)
+        check_number("posterior: jitter", self.jitter, above=0)
+        check_integer("posterior: seed", self.seed, at_least=0)
+        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 1 / LARGEST)):
+            raise ValueError("posterior: kernel and scale must be valid")
+        self.kernel.check_features(D)
 
     def scaled(self, X: Array) -> Array:
         """Features in the units the kernel sees, in the dtype of `X`."""

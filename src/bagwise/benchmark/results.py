@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from bagwise.io.write_tables import safe_cell
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, int, int]
@@ -61,7 +64,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a whole file or none of it, whatever happens meanwhile."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -76,10 +79,11 @@ def write_tables(rows: list[Row], folder: Path) -> list[Path]:
     tidy = [{k: v for k, v in row.items() if k != "predictions"} for row in rows]
     columns = list(dict.fromkeys(name for row in tidy for name in row))
     path = folder / "results.csv"
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(tidy)
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow([safe_cell(name) for name in columns])
+    writer.writerows([safe_cell(row.get(name)) for name in columns] for row in tidy)
+    write_atomically(path, text.getvalue())
     try:
         import pyarrow
         from pyarrow import parquet

@@ -62,6 +62,12 @@ class Cluster:
                 results.append(future.result())
             except Exception as error:
                 i = k if parts is None else parts[k]
+                if type(error).__name__ in ("CancelledError", "FutureCancelledError"):
+                    raise PartError(
+                        f"what the workers kept of part {i} ({self.names[i]}) is gone: the "
+                        "scheduler was lost or restarted, or the client closed; connect again and "
+                        "fit anew, or with resume= from a checkpoint"
+                    ) from error
                 raise PartError(
                     f"part {i} ({self.names[i]}) failed on its workers {RETRIES + 1} times, the "
                     f"last time with {type(error).__name__}: {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,6 +47,19 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iter
             temporary.unlink()
         raise
     _sync_directory(target.parent)
+
+
+def remove_leftovers(path: str | os.PathLike[str]) -> None:
+    """Delete what a killed process left behind of a file that it was writing to `path`.
+
+    Call it only where no other process writes the same file.
+    """
+    target = Path(os.path.realpath(path))
+    name = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.tmp")
+    with suppress(OSError):
+        for entry in os.scandir(target.parent):
+            if name.fullmatch(entry.name):
+                os.unlink(entry.path)
 
 
 def refuse_existing(path: str | os.PathLike[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from typing import Any
 
 import numpy as np
@@ -48,12 +47,12 @@ def read_slide_pt(path: str | os.PathLike[str]) -> SlideFeatures:
 def _load(torch: Any, name: str) -> Any:
     try:
         return torch.load(name, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise SlideFileError(
-            f"{name} holds more than tensors, numbers and text, which could run code when loaded; "
-            "nothing of it was run; save the tensor alone: torch.save(features, path)"
-        ) from error
     except Exception as error:
+        if type(error).__name__ == "UnpicklingError":
+            raise SlideFileError(
+                f"{name} holds more than tensors, numbers and text, which could run code when "
+                "loaded; nothing of it was run; save the tensor alone: torch.save(features, path)"
+            ) from error
         # torch raises a dozen kinds of errors on damaged bytes.
         raise SlideFileError(
             f"cannot read {name}: it is no .pt file, or damaged or cut off ({error}); copy it again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import sys
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Spreadsheets run a cell that begins with one of these as a formula.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 WRITABLE = (*DELIMITERS, ".parquet", ".pq", ".feather")
 
 
@@ -34,9 +35,10 @@ def write_table(
 ) -> None:
     """Write a table in the format that the ending of `path` names; "-" is CSV on standard output.
 
-    In CSV and TSV, text that a spreadsheet would run as a formula (it begins with =, +, -, @ or
-    a tab) gets an apostrophe in front; numbers, and all cells of the other formats, are written
-    as they are.
+    In CSV and TSV, text that a spreadsheet would run as a formula (it begins with =, +, -, @, a
+    tab or a line break) gets an apostrophe in front; numbers, and all cells of the other formats,
+    are written as they are. Where ids may begin like that and are read by a program, write
+    Parquet.
 
     >>> import pandas as pd
     >>> write_table(pd.DataFrame({"bag": ["=1+1", "s2"], "p_mean": [-0.5, 1.0]}), "-")
@@ -70,14 +72,28 @@ def _write(frame: pd.DataFrame, file: BinaryIO, name: str) -> None:
 
 def _text(frame: pd.DataFrame, delimiter: str) -> bytes:
     safe = frame.copy(deep=False)
-    safe.columns = [_safe_cell(str(c)) for c in frame.columns]
-    for position, column in enumerate(frame.columns):
-        if frame[column].dtype.kind not in "iufbM":
-            safe.isetitem(position, frame[column].map(_safe_cell).to_numpy())
-    return str(safe.to_csv(index=False, sep=delimiter, lineterminator="\n")).encode("utf-8")
+    safe.columns = [safe_cell(str(c)) for c in frame.columns]
+    texts = [i for i in range(frame.shape[1]) if frame.dtypes.iloc[i].kind not in "iufbM"]
+    for position in texts:
+        safe.isetitem(position, frame.iloc[:, position].map(safe_cell).to_numpy())
+    # The csv module leaves a bare carriage return unquoted, which others take for a new row.
+    cells = [safe.columns, *(safe.iloc[:, i] for i in texts)]
+    returns = any(isinstance(cell, str) and "\r" in cell for part in cells for cell in part)
+    text = safe.to_csv(
+        index=False,
+        sep=delimiter,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL,
+    )
+    return str(text).encode("utf-8")
 
 
-def _safe_cell(value: object) -> object:
+def safe_cell(value: object) -> object:
+    """A cell that no spreadsheet runs: text that begins like a formula gets an apostrophe.
+
+    >>> safe_cell("@SUM(A1)"), safe_cell(-1.5), safe_cell("a-b")
+    ("'@SUM(A1)", -1.5, 'a-b')
+    """
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
 
 

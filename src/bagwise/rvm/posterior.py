@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from bagwise.distributed import DaskRows, DistributedData, training_data
 from bagwise.kernels import Kernel
 from bagwise.linalg import try_cholesky
-from bagwise.posterior import FeaturePosterior
+from bagwise.parameters import check_integer
+from bagwise.posterior import LARGEST, FeaturePosterior, check_part
 from bagwise.rows import column_range
 from bagwise.rvm.design import Design, rows_per_chunk, with_ones
 from bagwise.rvm.distributed import DistributedDesign
@@ -49,12 +50,12 @@ class LinearPosterior(FeaturePosterior):
             if not isinstance(self.kernel, Kernel) or self.basis is None:
                 raise ValueError("posterior: a kernel needs basis points")
             shapes["basis"] = (len(self.basis), D)
+            self.kernel.check_features(D)
         for name, shape in shapes.items():
-            value = np.asarray(getattr(self, name))
-            if value.shape != shape or value.dtype.kind != "f" or not np.all(np.isfinite(value)):
-                raise ValueError(f"posterior: {name} must be finite numbers of shape {shape}")
+            check_part(name, getattr(self, name), shape)
+        check_integer("posterior: seed", self.seed, at_least=0)
         columns = np.asarray(self.columns)
-        if columns.ndim != 1 or columns.dtype.kind != "i" or not np.all(self.scale > 0):
+        if columns.ndim != 1 or columns.dtype.kind != "i" or not np.all(self.scale > 1 / LARGEST):
             raise ValueError("posterior: columns and scale must be valid")
         if d and not (columns.min() >= 0 and columns.max() < self.n_weights):
             raise ValueError(f"posterior: columns must lie in 0..{self.n_weights - 1}")
