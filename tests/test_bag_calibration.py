@@ -88,14 +88,18 @@ def test_the_model_refits_with_its_hyperparameters(monkeypatch: pytest.MonkeyPat
     fits: list[bw.ProbitVGPMIL] = []
     fit = bw.ProbitVGPMIL.fit
 
-    def spy(self: bw.ProbitVGPMIL, X: Any, y: Any = None) -> Any:
+    def spy(self: bw.ProbitVGPMIL, X: Any, y: Any = None, **more: Any) -> Any:
         fits.append(self)
-        return fit(self, X, y)
+        return fit(self, X, y, **more)
 
     monkeypatch.setattr(bw.ProbitVGPMIL, "fit", spy)
-    model = bw.ProbitVGPMIL(n_inducing=10, random_state=0).fit(BAGS)
+    # One bag has a feature that is constant without it: a refit's own scale would be another.
+    X = np.column_stack([BAGS.X, np.where(BAGS.bag_index == 3, 1000.0, 0.0)])
+    bags = BAGS.with_X(X)
+    model = bw.ProbitVGPMIL(n_inducing=10, random_state=0, standardize=True).fit(bags)
     assert len(fits) == 6 and fits[0] is model
     for refit in fits[1:]:
+        np.testing.assert_array_equal(refit.posterior_.scale, model.posterior_.scale)
         assert refit.kernel_ == model.kernel_ and refit.mean_ == model.mean_
         assert refit.calibration_ is None
 
@@ -160,7 +164,9 @@ def test_sampling_is_not_repeated_unasked() -> None:
 
 def test_calibrated_is_refused_where_it_cannot_be() -> None:
     with pytest.raises(ValueError, match="10 bags of each class, there are 5 and 5; use bag_score"):
-        bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(BAGS[:10])
+        bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(
+            BAGS[:10], callbacks=[lambda *step: pytest.fail("refused too late")]
+        )
     model = bw.ProbitVGPMIL(**FIXED, bag_score="joint").fit(BAGS)
     with pytest.raises(ValueError, match=r"was set after fit.*before fit"):
         model.set_params(bag_score="calibrated").predict_proba(BAGS)
@@ -212,11 +218,22 @@ def test_a_given_graph_belongs_to_all_bags() -> None:
         bw.IsingVGPMIL(**settings, bag_score="calibrated").fit(BAGS)
 
 
-def test_known_instance_labels_go_to_the_refits() -> None:
+def test_known_instance_labels_go_to_the_refits(monkeypatch: pytest.MonkeyPatch) -> None:
     witness = np.where(BAGS.X[:, 0] > 2.5, 1.0, np.nan)
     witness[np.repeat(np.asarray(BAGS.y) == 0, BAGS.sizes)] = np.nan
-    model = bw.ProbitVGPMIL(**LEARNED).fit(BAGS.with_instance_labels(witness))
+    bags = BAGS.with_instance_labels(witness)
+    known: list[int] = []
+    fit = bw.ProbitVGPMIL.fit
+
+    def spy(self: bw.ProbitVGPMIL, X: Any, *args: Any, **more: Any) -> Any:
+        known.append(int(np.sum(np.isfinite(X.instance_labels))))
+        return fit(self, X, *args, **more)
+
+    monkeypatch.setattr(bw.ProbitVGPMIL, "fit", spy)
+    model = bw.ProbitVGPMIL(**LEARNED).fit(bags)
     assert model.bag_score_ == "calibrated" and model.score(BAGS) > 0.8
+    total = int(np.sum(np.isfinite(witness)))
+    assert known[0] == total and sum(known[1:]) == 4 * total  # each is left out once
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bagwise as bw
 from bagwise.inducing import kmeans_points
 from bagwise.rows import (
     RowRange,
@@ -136,3 +137,36 @@ def test_ranges_of_columns_are_found_block_by_block() -> None:
     for found, expected in zip(column_range(source), column_range(X), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert max(stop - start for start, stop in source.reads) <= 4096
+
+
+class Counted(RowSource):
+    """A source over an array."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.X = X
+        self.shape, self.dtype = X.shape, X.dtype
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        return self.X[start:stop]
+
+
+def test_rows_out_of_range_are_refused_and_iteration_ends() -> None:
+    rows = Counted(np.arange(10.0).reshape(5, 2))
+    for index in (5, -6, [0, 5], np.array([-6])):
+        with pytest.raises(IndexError, match="rows go from 0 to 4"):
+            rows[index]
+    with pytest.raises(IndexError, match="a mask of 5 rows"):
+        rows[np.ones(4, dtype=bool)]
+    assert len(list(rows)) == 5
+    np.testing.assert_array_equal(rows[-1], [8.0, 9.0])
+
+
+def test_float32_is_rounded_after_scaling() -> None:
+    rng = np.random.default_rng(0)
+    X = 1e8 + rng.normal(size=(200, 1))
+    y = np.arange(40) % 2
+    X[np.repeat(y == 1, 5) & (np.arange(200) % 5 == 0)] += 6
+    bags = bw.Bags.from_arrays(X, np.arange(200) // 5, y=y)
+    settings = {"n_inducing": 10, "standardize": True, "random_state": 0}
+    wide, narrow = (bw.ProbitVGPMIL(dtype=d, **settings).fit(bags) for d in (None, "float32"))
+    np.testing.assert_allclose(narrow.predict_proba(bags), wide.predict_proba(bags), atol=1e-3)

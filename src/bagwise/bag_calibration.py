@@ -21,6 +21,7 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
+from bagwise.infer.monitor import Monitor
 from bagwise.posterior import BAG_SCORES
 from bagwise.rows import is_elsewhere
 
@@ -85,9 +86,15 @@ def too_few(bags: Bags, T: Flags) -> str | None:
 
 
 def calibrate(
-    bags: Bags, T: Flags, seed: int, refit: Callable[[NDArray[np.int64]], Scores]
+    bags: Bags,
+    T: Flags,
+    seed: int,
+    refit: Callable[[NDArray[np.int64]], Scores],
+    keep: Callable[[str, Callable[[], Array]], Array] = lambda stage, work: work(),
 ) -> BagCalibration:
     """Fit the calibration, where `refit(numbers of bags)` gives the scores of a fit to those.
+
+    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on.
 
     Folds are stratified by label; whole groups are left out together.
 
@@ -101,10 +108,16 @@ def calibrate(
     kind = StratifiedKFold if bags.groups is None else StratifiedGroupKFold
     cut = kind(FOLDS, shuffle=True, random_state=seed)
     scores = np.empty((len(bags), len(SCORES)))
-    for kept, left_out in cut.split(np.zeros(len(bags)), T, bags.groups):
-        scores[left_out] = refit(kept)(bags[left_out])
+    for k, (kept, left_out) in enumerate(cut.split(np.zeros(len(bags)), T, bags.groups), 1):
+        stage = f"calibration {k} of {FOLDS}"
+        scores[left_out] = keep(stage, partial(_fold, bags, kept, left_out, refit))
     x = _most_probable(scores, T)
     return BagCalibration(x[:-1], float(x[-1]), len(bags))
+
+
+def _fold(bags: Bags, kept: Array, left_out: Array, refit: Callable[[Array], Scores]) -> Array:
+    """Scores of the bags that were left out."""
+    return refit(kept)(bags[left_out])
 
 
 def _most_probable(scores: Array, T: Flags) -> Array:
@@ -129,6 +142,9 @@ class CalibratedMIL:
     """What estimators need for bag_score="calibrated" and "auto": a mixin."""
 
     bag_score: str
+    posterior_: Any
+    calibration_: BagCalibration | None
+    why_not_calibrated_: str | None
     _predictor: Callable[[Bags], Any]
     _frozen: Callable[[Flags], dict[str, Any]]  # arguments of a refit to these rows
 
@@ -139,13 +155,14 @@ class CalibratedMIL:
             return self.bag_score
         return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
 
-    def _fit_calibration(self, bags: Bags, T: Flags, rng: np.random.Generator) -> None:
-        """Calibrate if `bag_score` asks for it; note why not if "auto" does not."""
-        self.calibration_: BagCalibration | None = None
-        self.why_not_calibrated_ = self._reason_against(bags, T)
-        if self.why_not_calibrated_ is None:
-            seed = int(rng.integers(2**31))
-            self.calibration_ = calibrate(bags, T, seed, partial(self._refit, bags, T, seed))
+    def _calibration(self, bags: Bags, T: Flags, seed: int, monitor: Monitor) -> BagCalibration:
+        """The calibration, each fold a stage of the fit that `monitor` watches."""
+        refit = partial(self._refit, bags, T, seed, monitor)
+
+        def keep(stage: str, work: Callable[[], Array]) -> Array:
+            return np.asarray(monitor.run(stage, lambda state: {"scores": work()})["scores"])
+
+        return calibrate(bags, T, seed, refit, keep)
 
     def _reason_against(self, bags: Bags, T: Flags) -> str | None:
         """Why bag probabilities are not calibrated; an error where they were asked for."""
@@ -163,25 +180,35 @@ class CalibratedMIL:
 
     def _cannot_calibrate(self, bags: Bags, T: Flags) -> str | None:
         """Why there is no calibration for these bags, or None."""
+        if bags.n_instances > MAX_INSTANCES and is_elsewhere(bags.X):
+            return (
+                f"the features of {bags.n_instances} instances are in files or with Dask workers, "
+                "and refits would load four fifths of them"
+            )
         return too_few(bags, T)
 
     def _too_costly(self, bags: Bags) -> str | None:
         """Why "auto" does not pay for five more fits, or None."""
         if not getattr(self, "learn_hyperparameters", True):
             return "learn_hyperparameters=False: nothing is to be learned but the posterior"
-        if is_elsewhere(bags.X):
-            return "the features are in files or with Dask workers, which five more fits would read"
         if bags.n_instances > MAX_INSTANCES:
             return f"{bags.n_instances} instances are more than {MAX_INSTANCES}"
         if getattr(self, "inference", "vi") == "gibbs":
             return "inference='gibbs' would sample five times more"
         return None
 
-    def _refit(self, bags: Bags, T: Flags, seed: int, kept: NDArray[np.int64]) -> Scores:
+    def _refit(
+        self, bags: Bags, T: Flags, seed: int, monitor: Monitor, kept: NDArray[np.int64]
+    ) -> Scores:
         """The scores of a model fitted to some of the bags, hyperparameters as they are."""
         frozen = self._frozen(np.isin(bags.bag_index, kept))
         model = clone(self).set_params(bag_score="joint", random_state=seed, verbose=0, **frozen)
-        scores: Scores = model.fit(bags[kept], T[kept])._bag_logits
+        model._fixed_scaling = (self.posterior_.shift, self.posterior_.scale)
+
+        def hear(stage: str, step: int, objective: float, seconds: float) -> None:
+            monitor.step(step, objective, dict)  # a refit that goes on begins anew
+
+        scores: Scores = model.fit(bags[kept], T[kept], callbacks=[hear])._bag_logits
         return scores
 
     def _bag_logits(self, bags: Bags) -> Array:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array
 
-from bagwise.rows import RowSource
+from bagwise.rows import RowSource, is_elsewhere
 
 Array = NDArray[Any]
 
@@ -178,10 +178,10 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
 
 def check_sortable(X: Any) -> None:
     """Raise where putting rows in order would load a file."""
-    if isinstance(X, RowSource):
+    if is_elsewhere(X):
         raise ValueError(
             "the rows of a file must be sorted by bag, since it is not loaded; sort the file, or "
-            "load it with np.asarray(X)"
+            "load it with np.array(X)"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -154,6 +155,7 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
     ) -> None:
         sites = self._sites(self._checked_init(bags.n_instances))
         self._check_way_of_fitting(bags, sites, checkpoint, resume)
+        against = self._reason_against(bags, T)
         register_kernels()  # checkpoints hold them
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng)
@@ -177,7 +179,10 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         )
         result = interruptible(lambda: self._run(problem), problem.monitor.save)
         self._store(result, problem, shift, scale)
-        self._fit_calibration(bags, T, np.random.default_rng(problem.seed))
+        self.calibration_, self.why_not_calibrated_ = None, against
+        if against is None:
+            work = partial(self._calibration, bags, T, problem.seed, problem.monitor)
+            self.calibration_ = interruptible(work, problem.monitor.save)
 
     def _prepare(
         self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
@@ -205,6 +210,10 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
                 "checkpoint and resume out"
             )
 
+    def _scaling(self, X: Any) -> tuple[Array, Array]:
+        """That of the whole data in refits, whose kernel is in its units."""
+        return getattr(self, "_fixed_scaling", None) or super()._scaling(X)
+
     def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
         """Arguments with which a fit to these rows keeps hyperparameters and scaling."""
         init = self.init
@@ -212,7 +221,6 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
             "kernel": self.kernel_,
             "mean": self.mean_,
             "learn_hyperparameters": False,
-            "standardize": bool(np.any(self.posterior_.scale != 1)),
             "init": None if init is None else {k: np.asarray(v)[rows] for k, v in init.items()},
         }
 

@@ -26,7 +26,7 @@ KIND = "checkpoint"
 KEYS = {"marks", "prepared", "fit"}
 # Arguments that may change between a fit and its continuation.
 FREE = ("verbose", "max_iter", "chunk_size", "memory_budget", "random_state", "bag_score")
-SAMPLE_ROWS = 64  # of X, at both ends, that tell one data set from another
+SAMPLE_ROWS = 256  # of X, that tell one data set from another
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Session:
             "the sizes of bags": bags.offsets,
             "the labels": T,
             "the instance labels": known,
+            "the coordinates": bags.coords,
+            "the groups": bags.groups,
             "the features": sample_rows(bags.X),
         }
         marks = fingerprint(model, data)
@@ -178,8 +180,8 @@ def fingerprint(model: Any, data: dict[str, Any]) -> dict[str, str]:
 
 
 def sample_rows(X: Any) -> Any:
-    """A few rows of X, which tell data sets of the same shape apart."""
-    return [np.array(X[:SAMPLE_ROWS]), np.array(X[len(X) - min(len(X), SAMPLE_ROWS) :])]
+    """Rows from all over X, which tell data sets of the same shape apart."""
+    return np.array(X[np.unique(np.linspace(0, len(X) - 1, SAMPLE_ROWS).astype(np.int64))])
 
 
 def _mark(value: Any) -> str:

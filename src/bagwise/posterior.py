@@ -19,6 +19,7 @@ from bagwise.features import Whitener, kernel_matrix, whitener
 from bagwise.kernels import Kernel
 from bagwise.links import Link, Logistic, Probit
 from bagwise.parameters import check_choice, check_integer, check_number
+from bagwise.rows import scaled_rows
 
 Array = NDArray[Any]
 
@@ -176,7 +177,7 @@ class Posterior(FeaturePosterior):
 
     def scaled(self, X: Array) -> Array:
         """Features in the units the kernel sees, in the dtype of `X`."""
-        return (X - self.shift.astype(X.dtype)) / self.scale.astype(X.dtype)
+        return scaled_rows(X, self.shift, self.scale, X.dtype)
 
     def features(self, X: Array) -> tuple[Array, Array]:
         """Whitened kernel features and residual variances."""

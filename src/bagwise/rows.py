@@ -60,10 +60,17 @@ class RowSource(ABC):
                 "rows that live in a file are read whole: take source[rows] first, then columns"
             )
         index = np.asarray(rows)
+        if index.dtype == bool:
+            if index.shape != (len(self),):
+                raise IndexError(f"a mask of {len(self)} rows is needed, got shape {index.shape}")
+            index = np.flatnonzero(index)
+        index = index.astype(np.int64)
+        if np.any((index < -len(self)) | (index >= len(self))):
+            raise IndexError(f"rows go from 0 to {len(self) - 1}, got {index[...]!r:.80}")
+        index = np.where(index < 0, index + len(self), index)
         if index.ndim == 0:
-            return self.read(int(index) % len(self), int(index) % len(self) + 1)[0]
-        index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
-        return self._gather(np.where(index < 0, index + len(self), index))
+            return self.read(int(index), int(index) + 1)[0]
+        return self._gather(index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self.read(0, len(self)), dtype=dtype)
@@ -93,7 +100,7 @@ class ScaledRows(RowSource):
         self.X = X
         self.shape = (len(X), X.shape[1])
         self.dtype = np.dtype(X.dtype if dtype is None else dtype)
-        self.shift, self.scale = shift.astype(self.dtype), scale.astype(self.dtype)
+        self.shift, self.scale = shift, scale
 
     def read(self, start: int, stop: int) -> Array:
         return self._scaled(self.X[start:stop])
@@ -106,7 +113,16 @@ class ScaledRows(RowSource):
         return (mean - self.shift) / self.scale, variance / np.square(self.scale, dtype=np.float64)
 
     def _scaled(self, X: Array) -> Array:
-        return (X.astype(self.dtype, copy=False) - self.shift) / self.scale
+        return scaled_rows(X, self.shift, self.scale, self.dtype)
+
+
+def scaled_rows(X: Array, shift: Array, scale: Array, dtype: Any) -> Array:
+    """(X - shift) / scale, rounded to `dtype` at the end: large means would cancel before.
+
+    >>> scaled_rows(np.array([[1e8 + 1]]), np.array([1e8]), np.ones(1), np.float32)
+    array([[1.]], dtype=float32)
+    """
+    return ((X - shift) / scale).astype(dtype, copy=False)
 
 
 class RowRange:

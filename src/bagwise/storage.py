@@ -98,14 +98,13 @@ def scratch_chunks(source: ChunkSource) -> list[Chunk]:
     """Chunks whose A is a view of a file that vanishes with the last of them."""
     # Written, not mapped: a full disk is then an error, where a mapped write would be fatal.
     handle, path = tempfile.mkstemp(prefix="bagwise-", suffix=".features")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            chunks = list(_written((source.chunk(i) for i in range(len(source))), file))
-        mapped = np.memmap(path, dtype=chunks[0].A.dtype, mode="r")
-    finally:
-        # The mapping outlives the name; so does nothing if the process is killed.
-        with suppress(OSError):
+    with os.fdopen(handle, "w+b") as file:
+        # Open files and mappings outlive the name, and nothing is left if the process is killed.
+        with suppress(OSError):  # some systems do not unlink open files
             os.unlink(path)
+        chunks = list(_written((source.chunk(i) for i in range(len(source))), file))
+        file.flush()
+        mapped = np.memmap(file, dtype=chunks[0].A.dtype, mode="r")
     ends = np.cumsum([c.A.size for c in chunks])
     return [
         replace(c, A=np.asarray(mapped[end - c.A.size : end]).reshape(c.A.shape))

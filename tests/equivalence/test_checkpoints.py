@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import bagwise as bw
 from bagwise.checkpoints import fingerprint, previous
 from bagwise.classifier import register_kernels
 from bagwise.graphs import neighbor_graph
+from bagwise.infer.monitor import Monitor
+from bagwise.io.modelfile import read_state
 
 B, SIZE = 40, 5
 MODELS: dict[str, Callable[..., Any]] = {
@@ -256,3 +259,90 @@ def test_callbacks_hear_of_every_step() -> None:
     assert calls[0][0] == "hyperparameters"
     with pytest.raises(TypeError, match="callbacks are functions of"):
         bw.VGPMIL().fit(make_bags(), callbacks=["print"])
+
+
+def test_ctrl_c_before_the_first_new_step_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "fit.ckpt"
+    checkpointed(path)
+    before = read_state(path)[1]["fit"]
+    for _ in range(2):  # the second would spoil the file before the last as well
+        with pytest.raises(KeyboardInterrupt):
+            bw.ProbitVGPMIL(**SETTINGS).fit(
+                make_bags(), resume=path, callbacks=[stop_at(1, KeyboardInterrupt)]
+            )
+    assert read_state(path)[1]["fit"]["stage"] in (before["stage"], "vi")
+    whole = bw.ProbitVGPMIL(**SETTINGS).fit(make_bags())
+    again = bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), resume=path)
+    assert again.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
+
+
+def test_an_interrupt_without_steps_keeps_the_state_that_was_loaded() -> None:
+    class Kept:
+        def due(self) -> bool:
+            return False
+
+        def save(self, state: Any) -> None:
+            self.state = state
+
+    saved = {"done": {}, "stage": "vi", "state": {"n": 3}}
+    kept = Kept()
+    monitor = Monitor((), kept, saved)
+    monitor.save()  # before any stage
+    assert kept.state == saved
+
+    def interrupted(state: Any) -> Any:
+        monitor.save()  # Ctrl-C before the first step
+        assert kept.state == saved
+        return {"n": state["n"]}
+
+    assert monitor.run("vi", interrupted) == {"n": 3}
+    assert kept.state == {"done": {"vi": {"n": 3}}, "stage": "", "state": None}
+
+
+def test_a_larger_max_iter_goes_on(tmp_path: Path) -> None:
+    path, bags = tmp_path / "fit.ckpt", make_bags()
+    short, long = (SETTINGS | {"max_iter": n} for n in (10, 500))
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        bw.LargeMarginVGPMIL(**short).fit(bags, checkpoint=path)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        bw.LargeMarginVGPMIL(**short).fit(bags, resume=path)
+    whole = bw.LargeMarginVGPMIL(**long).fit(bags)
+    again = bw.LargeMarginVGPMIL(**long).fit(bags, resume=path)
+    assert again.converged_ and again.n_iter_ == whole.n_iter_ > 10
+    assert again.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
+
+
+def test_calibration_is_part_of_a_checkpoint(tmp_path: Path) -> None:
+    path, bags, heard = tmp_path / "fit.ckpt", make_bags(), set()
+    settings = SETTINGS | {"bag_score": "calibrated"}
+    whole = bw.ProbitVGPMIL(**settings).fit(bags)
+
+    def stop(stage: str, *rest: Any) -> None:
+        heard.add(stage)
+        if stage == "calibration 4 of 5":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bw.ProbitVGPMIL(**settings).fit(bags, checkpoint=path, callbacks=[stop])
+    assert "calibration 3 of 5" in heard
+    heard.clear()
+    again = bw.ProbitVGPMIL(**settings).fit(
+        bags, resume=path, callbacks=[lambda stage, *rest: heard.add(stage)]
+    )
+    assert heard == {"calibration 4 of 5", "calibration 5 of 5"}
+    np.testing.assert_array_equal(again.calibration_.weights, whole.calibration_.weights)
+
+
+def test_other_coordinates_and_inner_rows_are_another_fit(tmp_path: Path) -> None:
+    path, bags = tmp_path / "fit.ckpt", make_bags()
+    coords = np.random.default_rng(0).random((B * SIZE, 2))
+    placed = bw.Bags.from_arrays(bags.X, bags.bag_index, y=bags.y, coords=coords)
+    moved = bw.Bags.from_arrays(bags.X, bags.bag_index, y=bags.y, coords=coords[::-1])
+    bw.IsingVGPMIL(**SETTINGS).fit(placed, checkpoint=path)
+    with pytest.raises(ValueError, match="another fit: the coordinates differ"):
+        bw.IsingVGPMIL(**SETTINGS).fit(moved, resume=path)
+    X = np.array(bags.X)
+    X[90:110] += 1
+    other = bw.Bags.from_arrays(X, bags.bag_index, y=bags.y, coords=coords)
+    with pytest.raises(ValueError, match="another fit: the features differ"):
+        bw.IsingVGPMIL(**SETTINGS).fit(other, resume=path)

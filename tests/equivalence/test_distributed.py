@@ -33,6 +33,7 @@ B, SIZE = 40, 5
 SETTINGS: dict[str, Any] = {"n_inducing": 8, "random_state": 0, "max_iter": 8, "chunk_size": 30}
 MODELS: dict[str, tuple[Callable[..., Any], float]] = {
     "logistic": (bw.VGPMIL, 1e-8),
+    "logistic, Newton": (lambda **k: bw.VGPMIL(**k | {"max_iter": 60}), 1e-8),
     "probit": (bw.ProbitVGPMIL, 1e-8),
     "laplace": (lambda **k: bw.ProbitVGPMIL(inference="laplace", **k), 1e-8),
     "factorised": (lambda **k: bw.VGPMIL(label_posterior="factorised", H=100.0, **k), 1e-8),

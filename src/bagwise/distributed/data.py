@@ -103,6 +103,9 @@ class Part:
         return [replace(chunk, start=chunk.start + self.start) for chunk in kept]
 
 
+FRESH_START = 10  # sweeps after which values per instance are handed to workers anew
+
+
 class DaskSweeper(Sweeper):
     """Sums of a step over chunks that stay with their workers."""
 
@@ -116,6 +119,7 @@ class DaskSweeper(Sweeper):
             for i, X in enumerate(rows.futures)
         ]
         self._values: list[Any] = [None] * len(self._chunks)
+        self._sweeps = 0
 
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over the chunks of all parts, in order."""
@@ -136,10 +140,18 @@ class DaskSweeper(Sweeper):
             for chunks, values in zip(self._chunks, self._values, strict=True)
         ]
         self._values = [submit(itemgetter(1), pair) for pair in pairs]
+        self._sweeps += 1
+        if self._sweeps % FRESH_START == 0:
+            # Values that depend on all sweeps before them would keep all of those alive.
+            self._values = [submit(_same, v) for v in self.cluster.gather(self._values)]
         return self.cluster.total([submit(itemgetter(0), pair) for pair in pairs])
 
 
 # --- What runs on workers -----------------------------------------------------------------------
+
+
+def _same(values: Any) -> Any:
+    return values
 
 
 def _build(X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any]) -> list[Chunk]:

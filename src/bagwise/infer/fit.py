@@ -165,7 +165,12 @@ def watched(
 
     def work(state: State | None) -> State:
         found, trace = method.run(q, monitor=monitor, state=state, **limits)
-        return {"q": vars(found), "history": np.array(trace.history), "converged": trace.converged}
+        return {
+            "q": vars(found),
+            "history": np.array(trace.history),
+            "converged": trace.converged,
+            "finished": trace.converged or not limits.get("warn", True),
+        }
 
     done = monitor.run(stage, work)
     return Q(**done["q"]), Trace(tuple(done["history"].tolist()), done["converged"])
@@ -192,7 +197,12 @@ def _climbed(
         warn_unless_converged(mode.trace, limits["max_iter"], limits["tol"])
         trace = mode.evidence_trace()
         history = np.array(trace.history)
-        return {"q": vars(mode.as_q(h.c0)), "history": history, "converged": trace.converged}
+        return {
+            "q": vars(mode.as_q(h.c0)),
+            "history": history,
+            "converged": trace.converged,
+            "finished": trace.converged,
+        }
 
     done = monitor.run("laplace", work)
     trace = Trace(tuple(done["history"].tolist()), done["converged"])

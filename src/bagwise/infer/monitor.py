@@ -45,7 +45,8 @@ class Monitor:
     """Runs the stages of a fit, tells callbacks about their steps, and saves on the way.
 
     A stage is a function of the state to go on from (None at its beginning) that returns its
-    result. Stages that are in the `saved` state are not run again.
+    result. Stages that are in the `saved` state are not run again; one whose result says
+    `"finished": False` (it was cut short by max_iter) goes on from its last step instead.
 
     >>> monitor = Monitor([lambda stage, step, objective, seconds: print(stage, step, objective)])
     >>> def count(state):
@@ -69,22 +70,36 @@ class Monitor:
         self._done: dict[str, State] = dict(saved["done"])
         self._reached: tuple[str, State | None] = (saved["stage"], saved["state"])
         self._stage = ""
+        self._unfinished = False
         self._state: Callable[[], State] | None = None
 
     def run(self, stage: str, work: Callable[[State | None], State]) -> State:
         """The result of a stage: saved, or worked out from where it stopped."""
-        if stage not in self._done:
-            name, state = self._reached
-            self._stage, self._state = stage, None
-            result = work(state if name == stage else None)
+        if stage in self._done:
+            return self._done[stage]
+        name, state = self._reached
+        self._stage, self._state = stage, None
+        result = work(state if name == stage else None)
+        if self._unfinished:  # stages that follow one cut short would not outlive its continuation
+            return result
+        if result.get("finished", True):
             self._done[stage] = result
-            self._stage, self._state = "", None
-            self.save()
-        return self._done[stage]
+            self._reached = ("", None)
+        else:
+            self._unfinished = True
+            self._reached = self._where()
+        self._stage, self._state = "", None
+        self.save()
+        return result
+
+    def _where(self) -> tuple[str, State | None]:
+        """The stage and the state to go on from: as loaded until a step has been made."""
+        return self._reached if self._state is None else (self._stage, self._state())
 
     def step(self, step: int, objective: float, state: Callable[[], State]) -> None:
         """Note one step; `state` makes what is needed to go on after it."""
-        self._state = state
+        if not self._unfinished:
+            self._state = state
         for callback in self._callbacks:
             callback(self._stage, step, float(objective), time.monotonic() - self._begun)
         if self._saver is not None and self._saver.due():
@@ -93,5 +108,5 @@ class Monitor:
     def save(self) -> None:
         """Write what has been reached, if states are kept at all."""
         if self._saver is not None:
-            state = None if self._state is None else self._state()
-            self._saver.save({"done": self._done, "stage": self._stage, "state": state})
+            stage, state = self._where()
+            self._saver.save({"done": self._done, "stage": stage, "state": state})

@@ -106,6 +106,7 @@ class ParquetRows(FileRows):
         self.columns = list(columns)
         files = _as_list(paths)
         self._ends: list[NDArray[np.int64]] = []
+        self._kept: tuple[tuple[int, int, int], Array] | None = None
         headers = []
         for path in files:
             with parquet.ParquetFile(path) as file:
@@ -119,14 +120,23 @@ class ParquetRows(FileRows):
         super().__init__(files, headers)
 
     def read_file(self, i: int, start: int, stop: int) -> Array:
-        parquet = require("pyarrow.parquet", what="reading Parquet files", extra="io")
         ends = self._ends[i]
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()
-        with parquet.ParquetFile(self.paths[i]) as file:
-            table = file.read_row_groups(list(range(first, last + 1)), columns=self.columns)
         begin = int(ends[first - 1]) if first else 0
-        part = table.slice(start - begin, stop - start)
-        return np.column_stack([part[c].to_numpy().astype(self.dtype) for c in self.columns])
+        return self._groups(i, first, last)[start - begin : stop - begin]
+
+    def _groups(self, i: int, first: int, last: int) -> Array:
+        """Row groups first..last of the i-th file.
+
+        The last ones are kept: a group is decoded as a whole, and blocks of it follow each other.
+        """
+        if self._kept is None or self._kept[0] != (i, first, last):
+            parquet = require("pyarrow.parquet", what="reading Parquet files", extra="io")
+            with parquet.ParquetFile(self.paths[i]) as file:
+                table = file.read_row_groups(list(range(first, last + 1)), columns=self.columns)
+            X = np.column_stack([table[c].to_numpy().astype(self.dtype) for c in self.columns])
+            self._kept = ((i, first, last), X)
+        return self._kept[1]
 
 
 def _as_list(paths: Path | Sequence[Path]) -> list[Path]:
