@@ -101,6 +101,9 @@ reproduce: $(VENV)/.stamp-dev
 	$(ONE_THREAD) $(BIN)/bagwise benchmark --repeats $(REPEATS) --jobs $(JOBS) -o build/benchmark
 	$(ONE_THREAD) $(BIN)/python benchmarks/assumption.py
 	$(ONE_THREAD) $(BIN)/python benchmarks/acceptance.py
+	$(ONE_THREAD) $(BIN)/python benchmarks/models.py
+	$(ONE_THREAD) $(BIN)/python benchmarks/defaults.py
+	$(ONE_THREAD) $(BIN)/python benchmarks/study.py
 
 clean:
 	rm -rf docs/_build docs/auto_examples docs/generated $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -78,7 +78,7 @@ def digits() -> Iterator[Cells]:
         yield (
             "digits, 5 seeds",
             model_class.__name__,
-            "joint",
+            model.bag_score_,
             shown[0],
             "",
             *shown[1:],
@@ -123,7 +123,9 @@ def folds(
     y = np.asarray(bags.y)
     splitter = StratifiedKFold(n_folds, shuffle=True, random_state=0)
     for model_class in MODELS:
-        p_bag = {score: np.empty(len(bags)) for score in bag_scores}
+        own = model_class().bag_score
+        scores = (*bag_scores, "calibrated") if own == "auto" else bag_scores
+        p_bag = {score: np.empty(len(bags)) for score in scores}
         p_instance = np.empty(bags.n_instances)
         tests, seconds = [], []
         for train, test in splitter.split(np.zeros(len(y)), y):
@@ -131,12 +133,12 @@ def folds(
             model = model_class(random_state=0).fit(bags[train])
             seconds.append(time.perf_counter() - start)
             tests.append(test)
-            for score in bag_scores:
+            for score in scores:
                 model.set_params(bag_score=score)  # used in prediction only
                 p_bag[score][test] = np.asarray(model.predict_proba(bags[test]))[:, 1]
             rows = np.isin(bags.bag_index, test)
             p_instance[rows] = np.asarray(model.predict_instance_proba(bags[test]))[:, 1]
-        for score in bag_scores:
+        for score in scores:
             p = p_bag[score]
             per_fold = [metrics.roc_auc(y[test], p[test]) for test in tests]
             yield (
