@@ -76,7 +76,7 @@ def test_scaled_rows_are_the_scaled_array(dtype: type, key: object) -> None:
     shift, scale = X.mean(axis=0), np.array([1.0, 2.0, 3.0])
     Xt = X.astype(dtype)
     rows = ScaledRows(Xt, shift, scale)
-    expected = (Xt - shift.astype(dtype)) / scale.astype(dtype)
+    expected = ((Xt - shift) / scale).astype(dtype)
     assert rows[key].dtype == dtype and rows.shape == X.shape and rows.ndim == 2
     np.testing.assert_array_equal(rows[key], expected[key])
     np.testing.assert_array_equal(np.asarray(rows), expected)

@@ -68,6 +68,15 @@ class BagCalibration:
         """P(positive) of bags with these logits (B, 2)."""
         return special.expit(scores @ self.weights + self.intercept)
 
+    def deviation(self, p: Array, scores: Array, stds: Array) -> Array:
+        """Standard deviation of P(positive) = p, from those of both scores, (B, 2) each.
+
+        Half of what the probability changes from one standard deviation below to one above in
+        both scores, which rise and fall together; sqrt(p (1 - p)) is the most there can be.
+        """
+        low, high = (self.probability(logits(*(scores + s * stds).T)) for s in (-1, 1))
+        return np.minimum(0.5 * (high - low), np.sqrt(p * (1 - p)))
+
 
 def logits(joint: Array, best: Array) -> Array:
     """(B, 2) logits of the two scores, which are kept off 0 and 1."""
@@ -217,10 +226,7 @@ class CalibratedMIL:
         return logits(joint, best)
 
     def _bag_probability(self, bags: Bags) -> tuple[Array, Array]:
-        """Probability of each bag, and its posterior standard deviation.
-
-        That of a calibrated probability is that of the joint one: it says how well f is known.
-        """
+        """Probability of each bag, and its posterior standard deviation."""
         predictor, score = self._predictor(bags), self.bag_score_
         if score != "calibrated":
             p, std = predictor.bags(bags.X, bags.offsets, score)
@@ -231,6 +237,7 @@ class CalibratedMIL:
                 "bag_score='calibrated' was set after fit, and this model has no calibration; "
                 "set it, or 'auto', before fit"
             )
-        joint, std = predictor.bags(bags.X, bags.offsets, "joint")
-        best, _ = predictor.bags(bags.X, bags.offsets, "max")
-        return calibration.probability(logits(joint, best)), std
+        found = [predictor.bags(bags.X, bags.offsets, score) for score in SCORES]
+        scores, stds = (np.column_stack(part) for part in zip(*found, strict=True))
+        p = calibration.probability(logits(*scores.T))
+        return p, calibration.deviation(p, scores, stds)

@@ -14,7 +14,14 @@ from bagwise.cli_errors import say
 from bagwise.io.atomic import refuse_existing
 from bagwise.io.geojson import write_geojson
 from bagwise.io.write_tables import check_writable, write_table
-from bagwise.model_card import describe_fit, iterations, selected, weight_lines
+from bagwise.model_card import (
+    bag_score_line,
+    describe_fit,
+    iterations,
+    selected,
+    weight_lines,
+    why_not_calibrated,
+)
 from bagwise.workflow import Predictions, bag_frame, instance_frame
 
 if TYPE_CHECKING:
@@ -133,6 +140,8 @@ def show_fit(fitted: Any, path: str, json: bool) -> None:
     if fitted.held_out is not None:
         show_scores(fitted.held_out, heading="Held-out bags")
     state = "converged" if how["converged"] else "NOT converged"
+    if (reason := why_not_calibrated(model)) is not None:
+        say(f"bag probabilities are not calibrated: {reason}")
     say(
         f"wrote {path}: {type(model).__name__}, {state} after "
         f"{iterations(how['n_iter'])}, "
@@ -195,7 +204,7 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("positive class", repr(found["positive"])),
         ("negative class", repr(found["classes"][0])),
         ("features", str(found["n_features"]) + ("" if names is None else f": {_some(names)}")),
-        ("bag score", found["bag_score"]),
+        ("bag score", bag_score_line(found)),
         ("inference", found["inference"]),
         ("kernel", found["kernel"]),
         ("mean", found["mean"] is not None and f"{found['mean']:.3g}"),

@@ -35,6 +35,11 @@ PATIENCE = 10  # seconds in which a scheduler must answer and have a worker
 @contextmanager
 def cluster_client(address: str) -> Iterator[Any]:
     """A client of the Dask scheduler at an address; an error if it does not answer."""
+    if address.startswith("-") or not address:
+        raise ValueError(
+            f"--scheduler takes an address such as tcp://host:8786, got {address!r}; is a variable "
+            "of the shell empty?"
+        )
     dask = require("distributed", what="--scheduler", extra="dask")
     try:
         client = dask.Client(address, timeout=PATIENCE, set_as_default=False)

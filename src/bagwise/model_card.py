@@ -46,6 +46,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "features": None if names is None else [str(n) for n in names],
         "arguments": given,
         "bag_score": getattr(model, "bag_score_", getattr(model, "bag_score", None)),
+        "why_not_calibrated": why_not_calibrated(model),
         "inference": getattr(model, "inference", None),
         "kernel": None if kernel is None else rounded(repr(kernel)),
         "mean": _number(model, "mean_"),
@@ -54,6 +55,17 @@ def describe_model(model: Any) -> dict[str, Any]:
         "selected": selected_features(model),
         "fitted": {k: v for k, v in fitted.items() if k not in _HIDDEN},
     }
+
+
+def why_not_calibrated(model: Any) -> str | None:
+    """Why bag_score="auto" did not calibrate, or None."""
+    return model.why_not_calibrated_ if getattr(model, "bag_score", None) == "auto" else None
+
+
+def bag_score_line(about: dict[str, Any]) -> str:
+    """The bag score of `describe_model`, with the reason where it might surprise."""
+    reason = about["why_not_calibrated"]
+    return about["bag_score"] + ("" if reason is None else f" (not calibrated: {reason})")
 
 
 def describe_fit(model: Any) -> dict[str, Any]:

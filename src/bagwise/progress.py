@@ -74,7 +74,8 @@ class Progress:
             self._values, self._times = [], []
         self._stage, self._step = stage, step
         self._values = [*self._values, objective][-WINDOW - 1 :]
-        self._times = [*self._times, time.monotonic()][-WINDOW - 1 :]
+        self._times = [*self._times, seconds][-WINDOW - 1 :]
+        self._heard = time.monotonic()
 
     def end(self) -> None:
         """Take the line away."""
@@ -100,7 +101,7 @@ class Progress:
         if steps is None:
             return None
         a_step = (self._times[-1] - self._times[0]) / (len(self._times) - 1)
-        since = time.monotonic() - self._times[-1]
+        since = time.monotonic() - self._heard
         return max(0.0, steps * a_step - max(0.0, since))
 
 

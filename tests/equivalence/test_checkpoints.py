@@ -20,7 +20,6 @@ from bagwise.checkpoints import fingerprint, previous
 from bagwise.classifier import register_kernels
 from bagwise.graphs import neighbor_graph
 from bagwise.infer.monitor import Monitor
-from bagwise.io.modelfile import read_state
 
 B, SIZE = 40, 5
 MODELS: dict[str, Callable[..., Any]] = {
@@ -259,21 +258,6 @@ def test_callbacks_hear_of_every_step() -> None:
     assert calls[0][0] == "hyperparameters"
     with pytest.raises(TypeError, match="callbacks are functions of"):
         bw.VGPMIL().fit(make_bags(), callbacks=["print"])
-
-
-def test_ctrl_c_before_the_first_new_step_loses_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "fit.ckpt"
-    checkpointed(path)
-    before = read_state(path)[1]["fit"]
-    for _ in range(2):  # the second would spoil the file before the last as well
-        with pytest.raises(KeyboardInterrupt):
-            bw.ProbitVGPMIL(**SETTINGS).fit(
-                make_bags(), resume=path, callbacks=[stop_at(1, KeyboardInterrupt)]
-            )
-    assert read_state(path)[1]["fit"]["stage"] in (before["stage"], "vi")
-    whole = bw.ProbitVGPMIL(**SETTINGS).fit(make_bags())
-    again = bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), resume=path)
-    assert again.elbo_ == pytest.approx(whole.elbo_, rel=1e-8)
 
 
 def test_an_interrupt_without_steps_keeps_the_state_that_was_loaded() -> None:

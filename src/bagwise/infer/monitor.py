@@ -87,7 +87,8 @@ class Monitor:
             self._reached = ("", None)
         else:
             self._unfinished = True
-            self._reached = self._where()
+            if self._saver is not None:  # where nothing is kept, states need not exist
+                self._reached = self._where()
         self._stage, self._state = "", None
         self.save()
         return result

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from bagwise import metrics
 from bagwise.bags import Bags
 from bagwise.class_labels import class_names, in_model_labels
-from bagwise.model_card import describe_model, iterations, selected, weight_lines
+from bagwise.model_card import (
+    bag_score_line,
+    describe_model,
+    iterations,
+    selected,
+    weight_lines,
+)
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
 from bagwise.seen_bags import seen_in_fit
 from bagwise.workflow import Predictions, intervals, predict_all
@@ -213,7 +219,7 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Model", about["model"]),
         ("Positive class", about["positive"]),
         ("Features", about["n_features"]),
-        ("Bag probability", about["bag_score"]),
+        ("Bag probability", bag_score_line(about)),
         ("Inference", about["inference"]),
         ("Kernel", about["kernel"]),
         ("Prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
