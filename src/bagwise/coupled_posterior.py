@@ -86,6 +86,12 @@ class CoupledPredictor:
                 second = float(np.sum(np.log(square)))
         else:
             second = self._log_square(bag, mean)
+        if np.isnan(first) or np.isnan(second):
+            raise ValueError(
+                f"a bag's joint probability is not a number: its latent values reach "
+                f"{np.max(np.abs(bag.mu)):.3g}, too far for expectation propagation; use "
+                "bag_score='noisy-or' or 'max'"
+            )
         return first, float(np.clip(second, 2 * first, first))
 
     def _log_square(self, bag: _Bag, mean: Array) -> float:

@@ -1,6 +1,7 @@
 """Scalar functions against mpmath where floating point is hardest, to 1e-10 relative."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import mpmath as mp
 import numpy as np
@@ -281,3 +282,22 @@ def test_float32_is_finite_and_near_float64(model: type) -> None:
     )
     assert np.isfinite(p32).all()
     np.testing.assert_allclose(p32, p64, atol=5e-3)
+
+
+def test_coupled_bags_are_finite_at_extremes_or_say_why() -> None:
+    bags = random_bags()
+    model = bw.IsingVGPMIL(
+        neighbors="chain", coupling=0.3, n_inducing=8, learn_hyperparameters=False, random_state=0
+    ).fit(bags)
+    posterior = model.posterior_
+    direction = posterior.m / np.max(np.abs(posterior.m))
+    for size in (-1e3, -100.0, 100.0, 1e3):
+        model.posterior_ = replace(posterior, m=size * direction)
+        p, std = model.predict_proba(bags, return_std=True)
+        assert np.all((p >= 0) & (p <= 1)) and np.all(np.isfinite(std))
+    model.posterior_ = replace(posterior, m=-1e12 * direction)
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(ValueError, match=r"latent values reach .* use bag_score='noisy-or'"),
+    ):
+        model.predict_proba(bags)

@@ -340,11 +340,36 @@ def test_a_lost_scheduler_is_said() -> None:
         pass
 
     class Future:
-        def result(self) -> None:
+        def result(self, timeout: float) -> None:
             raise FutureCancelledError("cancelled for reason: lost dependencies")
 
     with pytest.raises(PartError, match=r"part 0 \(a.parquet\) is gone: the scheduler was lost"):
         Cluster(None, ("a.parquet",)).gather([Future()])
+
+
+def test_a_fit_without_workers_gives_up() -> None:
+    class Future:
+        def result(self, timeout: float) -> None:
+            raise TimeoutError
+
+        def done(self) -> bool:
+            return False
+
+    class Client:
+        asked = 0
+
+        def nthreads(self) -> dict[str, int]:
+            self.asked += 1
+            if self.asked == 3:
+                return {"tcp://w": 1}  # one came and went: patience begins anew
+            if self.asked == 5:
+                raise OSError("no answer")
+            return {}
+
+    client = Client()
+    with pytest.raises(PartError, match=r"no Dask worker for 300 seconds; .* resume="):
+        Cluster(client, ("a.parquet",)).gather([Future()])
+    assert client.asked == 3 + 15
 
 
 @pytest.fixture

@@ -9,10 +9,16 @@ from operator import add
 from typing import Any
 
 RETRIES = 3  # of a part that fails, on any worker
+POLL = 20.0  # seconds between looks at whether there are workers at all
+PATIENCE = 300.0  # seconds without any worker after which a fit gives up
 
 
 class PartError(RuntimeError):
     """A part of distributed bags failed on its workers, again and again."""
+
+
+class LonelyError(PartError):
+    """A cluster has had no workers for long."""
 
 
 def check_client(client: Any) -> Any:
@@ -59,7 +65,9 @@ class Cluster:
         results = []
         for k, future in enumerate(futures):
             try:
-                results.append(future.result())
+                results.append(self._wait_for(future))
+            except LonelyError:
+                raise
             except Exception as error:
                 i = k if parts is None else parts[k]
                 if type(error).__name__ in ("CancelledError", "FutureCancelledError"):
@@ -73,6 +81,28 @@ class Cluster:
                     f"last time with {type(error).__name__}: {error}"
                 ) from error
         return results
+
+    def _wait_for(self, future: Any) -> Any:
+        """A result; tasks wait as long as there are workers, but not for ever without any."""
+        alone = 0.0
+        while True:
+            try:
+                return future.result(timeout=POLL)
+            except TimeoutError:
+                if future.done():
+                    raise  # the task's own
+            alone = 0.0 if self._has_workers() else alone + POLL
+            if alone >= PATIENCE:
+                raise LonelyError(
+                    f"there has been no Dask worker for {alone:.0f} seconds; start workers and "
+                    "fit anew, or with resume= from a checkpoint"
+                )
+
+    def _has_workers(self) -> bool:
+        try:
+            return bool(self.client.nthreads())
+        except Exception:  # nobody answers
+            return False
 
     def total(self, futures: Sequence[Any]) -> Any:
         """The sum of all parts' results, in order."""
