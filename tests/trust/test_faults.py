@@ -23,7 +23,8 @@ import pytest
 
 import bagwise as bw
 from bagwise.checkpoints import previous
-from bagwise.distributed import Cluster, DaskBags, PartError
+from bagwise.distributed import DaskBags, PartError
+from bagwise.distributed.cluster import Cluster
 from bagwise.io import (
     ModelFileError,
     atomic,
