@@ -15,6 +15,8 @@ REACHED = (
     "images.py",
     "assumption.py",
     "dask_speedup.py",
+    "defaults.py",
+    "study.py",
 )
 
 

@@ -86,6 +86,7 @@ ORDER = [
     "cli_demo",
     "cli_benchmark",
     "cli",
+    "__main__",
     "deep",
     "detection",
 ]

@@ -175,7 +175,7 @@ def test_incomplete_models_are_refused(what: str, fuzzer: Fuzzer, tmp_path: Path
     kind, state = state_of(fuzzer, "probit", path)
     LACKS[what](state)
     write_state(path, state, kind=kind)
-    with pytest.raises(ModelFileError, match="is not a complete ProbitVGPMIL model"):
+    with pytest.raises(ModelFileError, match="not a complete ProbitVGPMIL model"):
         bw.load(path)
 
 

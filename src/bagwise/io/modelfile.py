@@ -201,7 +201,7 @@ def _checked_members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.Z
 def _check_member(info: zipfile.ZipInfo) -> None:
     name = info.orig_filename
     if name.startswith(("/", "\\")) or ".." in name or "\x00" in name:
-        crafted(f"the member name {name!r} is unsafe")
+        crafted(f"the member name {name!r:.80} is unsafe")
     if name != _HEADER and not _ARRAY_NAME.fullmatch(name):
         raise ModelFileError(f"unexpected member {name!r}; load a file made by save(), unchanged")
     if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
