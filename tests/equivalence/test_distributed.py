@@ -372,3 +372,9 @@ def test_parts_are_all_bags_once(n: int) -> None:
     parts = [read() for read in DaskBags.from_bags(bags, n_chunks=n).readers]
     assert len(parts) == min(n, B)
     np.testing.assert_array_equal(bw.Bags.concat(parts).X, bags.X)
+
+
+def test_predictions_of_a_model_point_to_those_of_the_bags() -> None:
+    model = bw.ProbitVGPMIL(**SETTINGS).fit(make_bags())
+    with pytest.raises(TypeError, match=r"bags\.predict\(model, client, folder\)"):
+        model.predict_proba(DaskBags.from_bags(make_bags(), n_chunks=2))

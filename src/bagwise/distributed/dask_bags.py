@@ -68,6 +68,12 @@ class DaskBags:
     def __len__(self) -> int:
         return len(self.readers)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise TypeError(
+            "DaskBags stay with their workers and are no array: use model.fit(bags, client=client) "
+            "and bags.predict(model, client, folder)"
+        )
+
     def __repr__(self) -> str:
         shown = ", ".join(self.names[:3]) + (", ..." if len(self) > 3 else "")
         return f"DaskBags({len(self)} parts: {shown})"
