@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.bag_calibration import BagCalibration
 from bagwise.parameters import check_choice, check_integer, check_number
 
 
@@ -31,6 +32,12 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
     names = getattr(model, "feature_names_in_", None)
     if names is not None and not (names.shape == (D,) and all(type(n) is str for n in names)):
         raise ValueError(f"feature_names must be {D} texts, got {names!r:.80}")
+    if "calibration_" in fitted:
+        calibration, reason = model.calibration_, model.why_not_calibrated_
+        if not (calibration is None or isinstance(calibration, BagCalibration)):
+            raise ValueError(f"calibration_ must be a calibration or None, got {calibration!r:.80}")
+        if not (reason is None or isinstance(reason, str)):
+            raise ValueError(f"why_not_calibrated_ must be a text or None, got {reason!r:.80}")
     check_integer("n_iter_", model.n_iter_, at_least=0)
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:
