@@ -80,7 +80,7 @@ faults: $(VENV)/.stamp-dev
 
 # Settings in pyproject.toml say which files are the core.
 coverage: $(VENV)/.stamp-dev
-	$(ONE_THREAD) $(BIN)/python -m pytest -q --cov --cov-report=term-missing:skip-covered tests --ignore tests/browser --ignore tests/deep --ignore tests/detection
+	$(ONE_THREAD) $(BIN)/python -m pytest -q --cov --cov-report=term-missing:skip-covered tests src/bagwise --ignore tests/browser --ignore tests/deep
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
