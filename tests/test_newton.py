@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.infer.loop import Trace
-from bagwise.infer.newton import cholesky_at_mode, climb, warn_unless_converged
+from bagwise.infer.newton import Expansion, cholesky_at_mode, climb, warn_unless_converged
 from bagwise.linalg import try_cholesky
 
 Array = np.ndarray
@@ -27,8 +27,8 @@ class Density:
     def value(self, v: Array) -> float:
         return float(self.log_density(v))
 
-    def derivatives(self, v: Array) -> tuple[Array, Array]:
-        return self.gradient(v), self.P(v)
+    def expand(self, v: Array) -> Expansion:
+        return Expansion(v, self.value(v), self.gradient(v), self.P(v))
 
 
 def two_modes(bend: float) -> Density:

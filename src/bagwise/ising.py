@@ -104,6 +104,8 @@ class IsingSites(CoupledSites, ClimbableSites):
         return found
 
     def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
+        if self.prior(chunk).independent:
+            return self.uncoupled.log_prob(chunk, m, c0)
         return float(np.sum(self.moments(chunk, latent(chunk, m, c0)).log_prob))
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
@@ -115,7 +117,7 @@ class IsingSites(CoupledSites, ClimbableSites):
         A1 = np.column_stack([chunk.A, np.ones(len(mu))]).astype(np.float64)
         g = prior.eta(found.Em) - prior.weigh(mu)
         P = neg_hessian(prior, A1, mu, found, chunk.targets)
-        return Derivatives(A1.T @ g, P)
+        return Derivatives(float(np.sum(found.log_prob)), A1.T @ g, P)
 
     def coupling_gradient(self, chunk: Chunk, q: Q) -> float:
         """d bound / d lam of a chunk's bags at a converged q."""

@@ -125,8 +125,16 @@ class BagLikelihood:
 
     def curvature(self, z: Array, targets: Targets) -> Curvature:
         """Second derivatives, with what the third ones need."""
+        return self._curvature(z, self._log_minus_L(z, targets), targets)
+
+    def log_prob_and_curvature(self, z: Array, targets: Targets) -> tuple[Array, Curvature]:
+        """Both for one pass over the bags' products."""
+        x_log = self._log_minus_L(z, targets)
+        return self._log_prob(z, x_log, targets), self._curvature(z, x_log, targets)
+
+    def _curvature(self, z: Array, x_log: Array, targets: Targets) -> Curvature:
         log_r = self.link.log_hazard(z)
-        u, omega = self._slopes(log_r, self._log_minus_L(z, targets), targets)
+        u, omega = self._slopes(log_r, x_log, targets)
         T = targets.spread(targets.T)
         g = np.where(T, u, -u)
         r = np.exp(log_r)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -53,9 +55,8 @@ def _ones(bags: Bags, T: NDArray[np.bool_]) -> Ones:
     if not isinstance(data, DistributedData):
         return count_ones(bags.X, bags.offsets, T)
     cluster = data.rows.cluster
-    parts = enumerate(data.rows.futures)
-    found: Ones = cluster.total([cluster.submit(_of_part, X, data.part(i)) for i, X in parts])
-    return found
+    counts = [cluster.submit(_of_part, X, data.part(i)) for i, X in enumerate(data.rows.futures)]
+    return reduce(add, cluster.gather(counts))
 
 
 def count_ones(X: Array, offsets: NDArray[np.int64], T: NDArray[np.bool_]) -> Ones:

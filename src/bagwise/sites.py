@@ -97,13 +97,18 @@ class Stats:
 
 @dataclass(frozen=True)
 class Derivatives:
-    """Gradient and negative Hessian of log p(T | m, c0) of some bags in (m, c0)."""
+    """log p(T | m, c0) of some bags, with gradient and negative Hessian in (m, c0)."""
 
+    log_prob: float
     gradient: Array  # (M + 1,)
     neg_hessian: Array  # (M + 1, M + 1)
 
     def __add__(self, other: Derivatives) -> Derivatives:
-        return Derivatives(self.gradient + other.gradient, self.neg_hessian + other.neg_hessian)
+        return Derivatives(
+            self.log_prob + other.log_prob,
+            self.gradient + other.gradient,
+            self.neg_hessian + other.neg_hessian,
+        )
 
 
 class LogLikelihood(Protocol):
@@ -113,7 +118,7 @@ class LogLikelihood(Protocol):
         """Sum of log p(T_b | m, c0)."""
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        """Its gradient and negative Hessian."""
+        """The same with gradient and negative Hessian."""
 
 
 class Sites(ABC):
@@ -166,7 +171,7 @@ class ClimbableSites(Sites):
 
     @abstractmethod
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        """Its gradient and negative Hessian."""
+        """The same with gradient and negative Hessian."""
 
     def global_bound(self, q: Q, precision: Precision) -> float:
         return trace_bound(q, precision)
@@ -198,10 +203,11 @@ class FoldedLikelihood:
         return float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        """Its gradient and negative Hessian."""
+        """The same with gradient and negative Hessian."""
         b = self.scale(chunk.kt)
         z = b * latent(chunk, m, c0)
-        return projected(chunk.A, self.likelihood.curvature(z, chunk.targets).scaled(b))
+        log_prob, curvature = self.likelihood.log_prob_and_curvature(z, chunk.targets)
+        return projected(chunk.A, float(np.sum(log_prob)), curvature.scaled(b))
 
 
 @dataclass(frozen=True)
@@ -261,11 +267,12 @@ class ProbitSites(ClimbableSites):
         return self.folded.derivatives(chunk, m, c0)
 
 
-def projected(A: Array, second: SecondOrder) -> Derivatives:
+def projected(A: Array, log_prob: float, second: SecondOrder) -> Derivatives:
     """Derivatives in (m, c0) from those in mu = c0 + A m."""
     W1 = second.apply(np.ones(len(A)))
     cross = project(A, W1)
     return Derivatives(
+        log_prob,
         np.append(project(A, second.g), second.g.sum()),
         np.block([[second.weigh(A), cross[:, None]], [cross, W1.sum()]]),
     )

@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,12 @@ import pytest
 import bagwise as bw
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
+from bagwise.distributed.data import PartChunks
+from bagwise.labels import Targets
 from bagwise.leaks import suspects
 from bagwise.rows import column_moments
 from bagwise.rvm import penalty
+from bagwise.sites import Chunk
 from test_cli_tables import good, refused, small_frame
 
 pytest.importorskip("distributed")
@@ -29,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning",
 )
 
+Array = np.ndarray
 B, SIZE = 40, 5
 SETTINGS: dict[str, Any] = {"n_inducing": 8, "random_state": 0, "max_iter": 8, "chunk_size": 30}
 MODELS: dict[str, tuple[Callable[..., Any], float]] = {
@@ -75,6 +81,8 @@ def test_distributed_fits_are_serial_fits(name: str, client: Any) -> None:
     found = model(**SETTINGS).fit(DaskBags.from_bags(bags, n_chunks=3), client=client)
     assert found.elbo_ == pytest.approx(serial.elbo_, rel=tolerance)
     p, q = (m.predict_instance_proba(bags) for m in (found, serial))
+    np.testing.assert_allclose(p, q, atol=100 * tolerance)
+    p, q = (m.predict_proba(bags) for m in (found, serial))
     np.testing.assert_allclose(p, q, atol=100 * tolerance)
     assert found.n_features_in_ == 2 and found.classes_.tolist() == [0, 1]
 
@@ -130,6 +138,31 @@ def test_a_part_that_keeps_failing_is_named(client: Any, tmp_path: Path) -> None
     parts = DaskBags.from_parquet(paths, instance_label="instance_label")
     with pytest.raises(PartError, match=r"part 1 \(.*gone.parquet\) failed on its workers 4 times"):
         bw.ProbitVGPMIL(**SETTINGS).fit(parts, client=client)
+
+
+def test_a_part_on_which_a_step_fails_is_named(client: Any) -> None:
+    here = DaskBags.from_bags(make_bags(), n_chunks=3).connect(client)
+    cluster, parts = here.X.cluster, here.X.futures
+    client.gather(parts)
+    with pytest.raises(PartError, match=r"part 1 .* 4 times, the last time with ZeroDivisionError"):
+        cluster.total(_fails_on_some, parts)
+    assert cluster.total(np.sum, parts) == pytest.approx(make_bags().X.sum())
+
+
+def _fails_on_some(X: Array) -> float:
+    return 1 / 0 if X[0, 0] == make_bags()[14].X[0, 0] else 0.0
+
+
+def test_workers_learn_the_size_of_chunks() -> None:
+    from dask.sizeof import sizeof
+
+    targets = Targets(np.array([0]), np.array([50]), np.array([True]))
+    chunk = Chunk(None, np.ones((50, 400)), np.ones(50), targets)
+    assert sizeof(PartChunks([chunk, chunk])) > 2 * 50 * 400 * 8
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(50 * 400 * 8))
+        mapped = np.asarray(np.memmap(file, dtype=float, mode="r")).reshape(50, 400)
+        assert sizeof(PartChunks([replace(chunk, A=mapped[::2])])) < 10_000
 
 
 def test_parquet_files_are_read_by_workers(client: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 scheduler that is killed.
 """
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -23,7 +24,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.checkpoints import previous
-from bagwise.distributed import DaskBags, PartError
+from bagwise.distributed import DaskBags, PartError, cluster
 from bagwise.distributed.cluster import Cluster
 from bagwise.io import (
     ModelFileError,
@@ -336,40 +337,69 @@ def test_fits_killed_at_random_moments_reach_the_same_bound(tmp_path: Path) -> N
 # --- A lost scheduler ---------------------------------------------------------------------------
 
 
+class FakeClient:
+    """Futures of its `gather` never end, or end with an error; `nthreads` has answers in turn."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked = 0
+
+    def sync(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return asyncio.run(function(*arguments))
+
+    async def gather(self, futures: list[Any]) -> None:
+        if self.error is not None:
+            raise self.error
+        await asyncio.Event().wait()
+
+    async def nthreads(self) -> dict[str, int]:
+        self.asked += 1
+        if self.asked == 3:
+            return {"tcp://w": 1}  # one came and went: patience begins anew
+        if self.asked == 5:
+            raise OSError("no answer")
+        return {}
+
+
+class FakeFuture:
+    def __init__(self, status: str, key: str = "") -> None:
+        self.status = status
+        self.key = key
+
+
 def test_a_lost_scheduler_is_said() -> None:
-    class FutureCancelledError(Exception):
-        pass
-
-    class Future:
-        def result(self, timeout: float) -> None:
-            raise FutureCancelledError("cancelled for reason: lost dependencies")
-
+    client = FakeClient(RuntimeError("cancelled for reason: lost dependencies"))
+    names = ("a.parquet", "b.parquet")
+    with pytest.raises(PartError, match=r"part 1 \(b.parquet\) is gone: the scheduler was lost"):
+        Cluster(client, names).gather([FakeFuture("finished"), FakeFuture("cancelled")])
+    client = FakeClient(ConnectionError("no answer"))
     with pytest.raises(PartError, match=r"part 0 \(a.parquet\) is gone: the scheduler was lost"):
-        Cluster(None, ("a.parquet",)).gather([Future()])
+        Cluster(client, names).gather([FakeFuture("finished")])
 
 
-def test_a_fit_without_workers_gives_up() -> None:
-    class Future:
-        def result(self, timeout: float) -> None:
-            raise TimeoutError
+def test_workers_that_die_over_some_parts_are_said() -> None:
+    class KillingClient(FakeClient):
+        def who_has(self, futures: list[Any]) -> dict[str, tuple[str, ...]]:
+            return {"a": ("tcp://w",), "b": ("tcp://w",)}
 
-        def done(self) -> bool:
-            return False
+        def nthreads(self) -> dict[str, int]:  # type: ignore[override]
+            return {"tcp://w": 1}
 
-    class Client:
-        asked = 0
+        def submit(self, *arguments: Any, **options: Any) -> FakeFuture:
+            return FakeFuture("error")
 
-        def nthreads(self) -> dict[str, int]:
-            self.asked += 1
-            if self.asked == 3:
-                return {"tcp://w": 1}  # one came and went: patience begins anew
-            if self.asked == 5:
-                raise OSError("no answer")
-            return {}
+    client = KillingClient(RuntimeError("the worker died"))
+    parts = [FakeFuture("finished", key) for key in ("a", "b")]
+    with pytest.raises(PartError, match=r"one of part 0 \(x\), part 1 \(y\) failed .* worker died"):
+        Cluster(client, ("x", "y")).total(len, parts)
 
-    client = Client()
-    with pytest.raises(PartError, match=r"no Dask worker for 300 seconds; .* resume="):
-        Cluster(client, ("a.parquet",)).gather([Future()])
+
+def test_a_fit_without_workers_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "POLL", 0.02)
+    monkeypatch.setattr(cluster, "PATIENCE", 0.29)
+    client = FakeClient()
+    with pytest.raises(PartError, match=r"no Dask worker for .* seconds; .* resume="):
+        Cluster(client, ("a.parquet",)).gather([FakeFuture("pending")])
     assert client.asked == 3 + 15
 
 

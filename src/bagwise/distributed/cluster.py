@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -61,49 +63,100 @@ class Cluster:
         ]
 
     def gather(self, futures: Sequence[Any], parts: Sequence[int] | None = None) -> list[Any]:
-        """Results in order; a part that keeps failing is named."""
-        results = []
-        for k, future in enumerate(futures):
-            try:
-                results.append(self._wait_for(future))
-            except LonelyError:
-                raise
-            except Exception as error:
-                i = k if parts is None else parts[k]
-                if type(error).__name__ in ("CancelledError", "FutureCancelledError"):
-                    raise PartError(
-                        f"what the workers kept of part {i} ({self.names[i]}) is gone: the "
-                        "scheduler was lost or restarted, or the client closed; connect again and "
-                        "fit anew, or with resume= from a checkpoint"
-                    ) from error
-                raise PartError(
-                    f"part {i} ({self.names[i]}) failed on its workers {RETRIES + 1} times, the "
-                    f"last time with {type(error).__name__}: {error}"
-                ) from error
-        return results
+        """Results in order, of all parts or of the given ones; a part that fails is named."""
+        numbers = range(len(futures)) if parts is None else parts
+        with self._naming([(f, [i]) for f, i in zip(futures, numbers, strict=True)]):
+            return self._results(futures)
 
-    def _wait_for(self, future: Any) -> Any:
-        """A result; tasks wait as long as there are workers, but not for ever without any."""
+    def total(self, function: Callable[[Any], Any], parts: Sequence[Any]) -> Any:
+        """The sum of `function(part)` over all parts: workers add up theirs, only sums travel."""
+        work = [(part, [i]) for i, part in enumerate(parts)]
+        with self._naming(work):
+            for group in self._groups(parts):
+                mine = [parts[i] for i in group]
+                work.append((self.submit(_sum_over, function, group, *mine), group))
+            return reduce(add, self._results([future for future, _ in work[len(parts) :]]))
+
+    def _groups(self, parts: Sequence[Any]) -> list[list[int]]:
+        """Parts by the worker that has them, in as many groups as it has threads.
+
+        So no worker has tasks in waiting, which Dask would take, with their data, to others.
+        """
+        where, threads = self.client.who_has(list(parts)), self.client.nthreads()
+        found: dict[Any, list[int]] = {}
+        for i, part in enumerate(parts):
+            holders = where.get(part.key)
+            found.setdefault(holders[0] if holders else i, []).append(i)
+        shares = [(mine, threads.get(worker, 1)) for worker, mine in found.items()]
+        return [mine[k::n] for mine, n in shares for k in range(min(n, len(mine)))]
+
+    @contextmanager
+    def _naming(self, work: Sequence[tuple[Any, list[int]]]) -> Iterator[None]:
+        """Errors name the parts of the first of some futures that failed."""
+        try:
+            yield
+        except PartError:
+            raise
+        except _PartFault as fault:
+            i, last = fault.args
+            raise self._failure([i], last) from fault
+        except (Exception, asyncio.CancelledError) as error:
+            if failed := [parts for future, parts in work if future.status == "error"]:
+                raise self._failure(failed[0], f"{type(error).__name__}: {error}") from error
+            gone = [parts for future, parts in work if future.status in ("cancelled", "lost")]
+            if not gone and not isinstance(error, OSError | asyncio.CancelledError):
+                raise
+            parts = gone[0] if gone else work[0][1]
+            raise PartError(
+                f"what the workers kept of {self._named(parts)} is gone: the scheduler was lost or "
+                "restarted, or the client closed; connect again and fit anew, or with resume= from "
+                "a checkpoint"
+            ) from error
+
+    def _failure(self, parts: list[int], last: str) -> PartError:
+        return PartError(
+            f"{self._named(parts)} failed on its workers {RETRIES + 1} times, the last time "
+            f"with {last}"
+        )
+
+    def _named(self, parts: list[int]) -> str:
+        names = [f"part {i} ({self.names[i]})" for i in parts]
+        return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+
+    def _results(self, futures: Sequence[Any]) -> list[Any]:
+        return list(self.client.sync(self._collect, list(futures)))
+
+    async def _collect(self, futures: list[Any]) -> list[Any]:
+        """Results; tasks wait as long as there are workers, but not for ever without any."""
+        results = asyncio.ensure_future(self.client.gather(futures))
         alone = 0.0
-        while True:
-            try:
-                return future.result(timeout=POLL)
-            except TimeoutError:
-                if future.done():
-                    raise  # the task's own
-            alone = 0.0 if self._has_workers() else alone + POLL
+        while not (await asyncio.wait([results], timeout=POLL))[0]:
+            alone = 0.0 if await self._has_workers() else alone + POLL
             if alone >= PATIENCE:
+                results.cancel()
                 raise LonelyError(
                     f"there has been no Dask worker for {alone:.0f} seconds; start workers and "
                     "fit anew, or with resume= from a checkpoint"
                 )
+        return results.result()
 
-    def _has_workers(self) -> bool:
+    async def _has_workers(self) -> bool:
         try:
-            return bool(self.client.nthreads())
+            return bool(await self.client.nthreads())
         except Exception:  # nobody answers
             return False
 
-    def total(self, futures: Sequence[Any]) -> Any:
-        """The sum of all parts' results, in order."""
-        return reduce(add, self.gather(futures))
+
+class _PartFault(Exception):
+    """Number of a part that a function failed on, and how."""
+
+
+def _sum_over(function: Callable[[Any], Any], numbers: list[int], *parts: Any) -> Any:
+    total = None
+    for i, part in zip(numbers, parts, strict=True):
+        try:
+            result = function(part)
+        except Exception as error:
+            raise _PartFault(i, f"{type(error).__name__}: {error}") from error
+        total = result if total is None else total + result
+    return total

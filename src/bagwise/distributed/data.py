@@ -17,7 +17,7 @@ from bagwise.execution import FeatureSource, Sweeper, TrainingData
 from bagwise.features import Whitener
 from bagwise.rows import ScaledRows
 from bagwise.sites import Chunk
-from bagwise.storage import store
+from bagwise.storage import in_file, store
 
 Array = NDArray[Any]
 S = TypeVar("S")
@@ -126,7 +126,7 @@ class DaskSweeper(Sweeper):
         owner = getattr(getattr(step, "func", step), "__self__", None)
         if getattr(owner, "stateful", False):
             return self._stateful_total(step, owner)
-        return self.cluster.total([self.cluster.submit(_sum, step, c) for c in self._chunks])
+        return self.cluster.total(partial(_sum, step), self._chunks)
 
     def _stateful_total(self, step: Any, sites: Any) -> Any:
         """The same where a step starts from values per instance, which stay with the chunks."""
@@ -144,25 +144,32 @@ class DaskSweeper(Sweeper):
         if self._sweeps % FRESH_START == 0:
             # Values that depend on all sweeps before them would keep all of those alive.
             self._values = [submit(_same, v) for v in self.cluster.gather(self._values)]
-        return self.cluster.total([submit(itemgetter(0), pair) for pair in pairs])
+        return self.cluster.total(itemgetter(0), pairs)
 
 
 # --- What runs on workers -----------------------------------------------------------------------
+
+
+class PartChunks(tuple[Chunk, ...]):
+    """Chunks of one part, of which Dask learns the size: work then goes where they are."""
+
+    def __sizeof__(self) -> int:
+        return sum(c.kt.nbytes + (0 if in_file(c.A) else c.A.nbytes) for c in self)
 
 
 def _same(values: Any) -> Any:
     return values
 
 
-def _build(X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any]) -> list[Chunk]:
-    return part.chunks(X, whitener, dtype)
+def _build(X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any]) -> PartChunks:
+    return PartChunks(part.chunks(X, whitener, dtype))
 
 
-def _sum(step: Callable[[Chunk], Any], chunks: list[Chunk]) -> Any:
+def _sum(step: Callable[[Chunk], Any], chunks: PartChunks) -> Any:
     return reduce(add, map(step, chunks))
 
 
-def _stateful_sum(step: Any, chunks: list[Chunk], values: dict[str, Array] | None) -> Any:
+def _stateful_sum(step: Any, chunks: PartChunks, values: dict[str, Array] | None) -> Any:
     # A worker's threads may share what they were sent; what a step keeps is its own.
     sites = copy.copy(step.func.__self__)
     sites.restore(values or {}, chunks[0].start)

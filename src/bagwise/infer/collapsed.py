@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bagwise.execution import Sweeper
 from bagwise.infer.loop import Trace
 from bagwise.infer.monitor import Monitor, State
-from bagwise.infer.newton import Summit, climb, warn_unless_converged
+from bagwise.infer.newton import Expansion, Summit, climb, warn_unless_converged
 from bagwise.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import ClimbableSites, LogLikelihood, Q
 
@@ -42,15 +42,15 @@ class LogJoint:
         log_prob = self.sweeper.total(partial(self.likelihood.log_prob, m=m, c0=c0))
         return log_prob - 0.5 * float(m @ m)
 
-    def derivatives(self, x: Array) -> tuple[Array, Array]:
-        """Gradient, and P = -Hessian."""
+    def expand(self, x: Array) -> Expansion:
+        """The same with gradient and P = -Hessian."""
         m, c0 = self.split(x)
         found = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
         k = len(x)
         prior = np.arange(k) < len(m)  # c0 has a flat prior
         gradient = found.gradient[:k] - prior * x
         P = found.neg_hessian[:k, :k] + np.diag(prior.astype(float))
-        return gradient, P
+        return Expansion(x, found.log_prob - 0.5 * float(m @ m), gradient, P)
 
 
 def watched_climb(

@@ -24,14 +24,50 @@ STRAIGHT = 0.75  # share of slope times step that is gained where Newton's parab
 PRIOR_CURVATURE = 1.0  # of v ~ N(0, I): flatter directions are not trusted far from a mode
 
 
+@dataclass(frozen=True)
+class Expansion:
+    """A log density about v to second order."""
+
+    v: Array
+    value: float
+    gradient: Array
+    P: Array  # minus the Hessian
+
+
 class LogDensity(Protocol):
     """What `climb` maximises."""
 
     def value(self, v: Array) -> float:
         """The log density, without derivatives."""
 
-    def derivatives(self, v: Array) -> tuple[Array, Array]:
-        """Its gradient and P = -Hessian."""
+    def expand(self, v: Array) -> Expansion:
+        """The same with derivatives."""
+
+
+class OnePass:
+    """A log density whose value and derivatives at the end of a step come from one pass.
+
+    A full Newton step mostly holds, so that the first value after an expansion is itself an
+    expansion, which is kept. Shorter steps, tried where it does not hold, are values alone.
+    """
+
+    def __init__(self, density: LogDensity) -> None:
+        self._density = density
+        self._kept: Expansion | None = None
+        self._first = False  # no value has been asked for since the last expansion
+
+    def value(self, v: Array) -> float:
+        """The log density."""
+        if not self._first:
+            return self._density.value(v)
+        self._first = False
+        self._kept = self._density.expand(v)
+        return self._kept.value
+
+    def expand(self, v: Array) -> Expansion:
+        """The same with derivatives."""
+        kept, self._kept, self._first = self._kept, None, True
+        return kept if kept is not None and kept.v is v else self._density.expand(v)
 
 
 @dataclass(frozen=True)
@@ -60,67 +96,61 @@ def climb(
     A density without a maximum is climbed up to `enough`, which is no convergence. `past` is the
     history up to `v` of a climb that goes on; `note` hears of every step.
     """
-    gradient, P = density.derivatives(v)
-    history = list(past) or [density.value(v)]
-    require_finite(history[-1], gradient, P)
+    density = OnePass(density)
+    here = finite_expansion(density, v)
+    history = list(past) or [here.value]
     converged = False
     while not converged and history[-1] < enough and len(history) <= max_iter:
-        found, arrived = newton_step(density, v, gradient, P, history[-1], tol)
+        found, arrived = newton_step(density, here, tol)
         if found is None:  # no ascent is left, though the gradient promises some
             break
-        v, value = found
-        gradient, P = density.derivatives(v)
-        require_finite(value, gradient, P)
-        if arrived and not (converged := try_cholesky(P) is not None):
-            escape = leave_saddle(density, v, P, value)
+        here = finite_expansion(density, found[0])
+        if arrived and not (converged := try_cholesky(here.P) is not None):
+            escape = leave_saddle(density, here)
             if escape is None:  # flat to the last digit
-                history.append(value)
+                history.append(here.value)
                 break
-            v, value = escape
-            gradient, P = density.derivatives(v)
-            require_finite(value, gradient, P)
-        history.append(value)
+            here = finite_expansion(density, escape)
+        history.append(here.value)
         if verbose:
-            print(f"Newton {len(history) - 1:3d}  log joint {value:.6f}")
+            print(f"Newton {len(history) - 1:3d}  log joint {here.value:.6f}")
         if note is not None:
-            note(v, history)
-    return Summit(v, P, history[-1], Trace(tuple(history), converged))
+            note(here.v, history)
+    return Summit(here.v, here.P, history[-1], Trace(tuple(history), converged))
 
 
 def newton_step(
-    density: LogDensity,
-    v: Array,
-    gradient: Array,
-    P: Array,
-    value: float,
-    tol: float,
-    reach: float = 1.0,
+    density: LogDensity, here: Expansion, tol: float, reach: float = 1.0
 ) -> tuple[tuple[Array, float] | None, bool]:
     """The next point with its value, None if there is none, and whether it is stationary.
 
     Steps that gain more than curvature would let them are doubled, up to `reach` times.
     """
-    step = damped_step(P, gradient)
+    step = damped_step(here.P, here.gradient)
+    slope = float(here.gradient @ step)
     # Twice the gain a Newton step promises. The last step is taken in full, without
     # a line search that rounding would mislead: it squares the error left in v.
-    promise = float(gradient @ step) / max(abs(value), 1.0)
+    promise = slope / max(abs(here.value), 1.0)
     if promise <= tol:
-        return (v + step, density.value(v + step)), True
-    found = line_search(density, v, step, gradient, value)
-    if reach > 1 and found is not None and found[1] - value > STRAIGHT * float(gradient @ step):
-        found = lengthened(density, v, step, found, reach)
+        last = here.v + step
+        return (last, density.value(last)), True
+    found = line_search(density, here, step, slope)
+    if reach > 1 and found is not None and found[1] - here.value > STRAIGHT * slope:
+        found = lengthened(density, here.v, step, found, reach)
     if found is None and promise <= PRECISION:
-        return (v, value), True
+        return (here.v, here.value), True
     return found, False
 
 
-def require_finite(value: float, gradient: Array, P: Array) -> None:
-    """Raise where rounding or overflow has left nothing to climb by."""
-    if np.isfinite(value) and np.all(np.isfinite(gradient)) and np.all(np.isfinite(P)):
-        return
+def finite_expansion(density: LogDensity, v: Array) -> Expansion:
+    """The expansion about v; raise where rounding or overflow has left nothing to climb by."""
+    here = density.expand(v)
+    if all(np.all(np.isfinite(x)) for x in (here.value, here.gradient, here.P)):
+        return here
     raise FloatingPointError(
-        f"the log joint density or its derivatives are not finite (value {value:g}) in Newton's "
-        "method; check the features' scale (standardize=True) and the given penalty or kernel"
+        "the log joint density or its derivatives are not finite "
+        f"(value {here.value:g}) in Newton's method; check the features' scale (standardize=True) "
+        "and the given penalty or kernel"
     )
 
 
@@ -141,15 +171,14 @@ def warn_unless_converged(trace: Trace, max_iter: int, tol: float) -> None:
 
 
 def line_search(
-    density: LogDensity, v: Array, step: Array, gradient: Array, value: float
+    density: LogDensity, here: Expansion, step: Array, slope: float
 ) -> tuple[Array, float] | None:
     """The longest of step, step/2, step/4, ... that gains enough (Armijo); None if none does."""
-    slope = float(gradient @ step)
     rate = 1.0
     for _ in range(30):
-        candidate = v + rate * step
+        candidate = here.v + rate * step
         new = density.value(candidate)
-        if new >= value + 1e-4 * rate * slope:
+        if new >= here.value + 1e-4 * rate * slope:
             return candidate, new
         rate *= 0.5
     return None
@@ -166,19 +195,17 @@ def lengthened(
     return found
 
 
-def leave_saddle(
-    density: LogDensity, v: Array, P: Array, value: float
-) -> tuple[Array, float] | None:
-    """Best of some steps along the eigenvector of P's lowest eigenvalue; None if none gains.
+def leave_saddle(density: LogDensity, here: Expansion) -> Array | None:
+    """End of the best step along the eigenvector of P's lowest eigenvalue; None if none gains.
 
     Along it the log density is convex at v, but how far is not known: just beyond a bifurcation
     the two modes are close to the saddle between them.
     """
-    e = np.linalg.eigh(P)[1][:, 0]
-    candidates = [v + sign * t * e for t in SADDLE_STEPS for sign in (1.0, -1.0)]
+    e = np.linalg.eigh(here.P)[1][:, 0]
+    candidates = [here.v + sign * t * e for t in SADDLE_STEPS for sign in (1.0, -1.0)]
     values = [density.value(x) for x in candidates]
     best = int(np.argmax(np.where(np.isnan(values), -np.inf, values)))
-    return (candidates[best], values[best]) if values[best] > value else None
+    return candidates[best] if values[best] > here.value else None
 
 
 def damped_step(P: Array, gradient: Array) -> Array:

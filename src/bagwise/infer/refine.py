@@ -61,7 +61,7 @@ class GivenCovariance:
         return log_prob + self.sites.mixture_bound(mu, self._xi(chunk, mu))
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        """Its gradient and negative Hessian.
+        """The same with gradient and negative Hessian.
 
         The mixture adds log(1 + e^mu) - mu/2 + log psi(xi) for each instance, with
         d log psi / d mu = -theta mu and d theta / d mu = (theta' / xi) mu.
@@ -71,10 +71,12 @@ class GivenCovariance:
         psi, p = self.sites.density, self.sites.likelihood.link.hazard(mu)
         assert isinstance(psi, SmoothDensity)
         theta = psi.theta(xi)
-        labels = self.sites.likelihood.curvature(mu, chunk.targets)
+        log_prob, labels = self.sites.likelihood.log_prob_and_curvature(mu, chunk.targets)
+        bound = float(np.sum(log_prob)) + self.sites.mixture_bound(mu, xi)
         g = labels.g + p - 0.5 - theta * mu
         w = labels.w - p * (1 - p) + theta + psi.theta_slope(xi) * mu**2
-        return projected(chunk.A, SecondOrder(chunk.targets, g, w, labels.omega, labels.sign))
+        second = SecondOrder(chunk.targets, g, w, labels.omega, labels.sign)
+        return projected(chunk.A, bound, second)
 
     def precision(self, chunk: Chunk, m: Array, c0: float) -> Precision:
         """Statistics of Lambda = theta at the optimal xi [C24, Eq. 27-28]."""
@@ -144,10 +146,11 @@ class NewtonRefinement:
         L = cholesky(np.eye(len(m)) + precision.AtLA, name="P = I + A' Lambda A")
         given = self._given(inverse_from_cholesky(L))
         target = LogJoint(given, self.sweeper, c0)
-        value = target.value(m)
         for _ in range(NEWTON_STEPS):
-            found, _ = newton_step(target, m, *target.derivatives(m), value, tol, REACH)
+            here = target.expand(m)
+            found, _ = newton_step(target, here, tol, REACH)
             if found is None:  # no ascent is left at the precision of the bound
+                value = here.value
                 break
             m, value = found
         q = Q(m, given.S, c0, -logdet_from_cholesky(L))

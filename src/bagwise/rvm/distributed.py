@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class DistributedDesign(Design):
             ]
 
         def sums(step: Step) -> Any:
-            return cluster.total([cluster.submit(_sum, p, change, step) for p in self._parts])
+            return cluster.total(partial(_sum, change=change, step=step), self._parts)
 
         return sums
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bagwise.infer.loop import Trace
 from bagwise.infer.monitor import Note
-from bagwise.infer.newton import Summit, cholesky_at_mode, climb
+from bagwise.infer.newton import Expansion, Summit, cholesky_at_mode, climb
 from bagwise.labels import BagLikelihood, Targets
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.rvm.design import Coordinates
@@ -37,11 +37,16 @@ class LogJoint:
         """The log joint density."""
         return self.log_likelihood(v) - 0.5 * float(self.coordinates.penalty @ v**2)
 
-    def derivatives(self, v: Array) -> tuple[Array, Array]:
-        """Gradient [R08, Eq. 9] and minus the Hessian [R08, Eq. 10], summed over chunks."""
+    def expand(self, v: Array) -> Expansion:
+        """The same with gradient [R08, Eq. 9] and minus the Hessian [R08, Eq. 10]."""
         penalty = self.coordinates.penalty
         labels = self.coordinates.total(partial(_derivatives, likelihood=self.likelihood, v=v))
-        return labels.gradient - penalty * v, labels.neg_hessian + np.diag(penalty)
+        return Expansion(
+            v,
+            labels.log_prob - 0.5 * float(penalty @ v**2),
+            labels.gradient - penalty * v,
+            labels.neg_hessian + np.diag(penalty),
+        )
 
 
 def _log_prob(F: Array, targets: Targets, likelihood: BagLikelihood, v: Array) -> float:
@@ -50,9 +55,9 @@ def _log_prob(F: Array, targets: Targets, likelihood: BagLikelihood, v: Array) -
 
 
 def _derivatives(F: Array, targets: Targets, likelihood: BagLikelihood, v: Array) -> Derivatives:
-    """Its gradient and negative Hessian."""
-    curvature = likelihood.curvature(F @ v, targets)
-    return Derivatives(F.T @ curvature.g, curvature.weigh(F))
+    """The same with gradient and negative Hessian."""
+    log_prob, curvature = likelihood.log_prob_and_curvature(F @ v, targets)
+    return Derivatives(float(np.sum(log_prob)), F.T @ curvature.g, curvature.weigh(F))
 
 
 @dataclass(frozen=True)
