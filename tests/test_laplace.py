@@ -95,6 +95,7 @@ def test_evidence_gradients_match_finite_differences(
         return moved.mode(mode.v, float(x[-1]), tol=1e-10).evidence
 
     features, c0_bar = laplace.evidence_gradient(mode, c0)
+    assert laplace.mean_gradient(mode, c0) == pytest.approx(c0_bar, rel=1e-12)
     found = np.append(laplace.sweeper.whitener.theta_gradient(features, JITTER), c0_bar)
     expected = central_difference(evidence, np.append(k.theta, c0), step=5e-4)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())

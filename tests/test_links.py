@@ -151,7 +151,7 @@ def test_moments_at_extremes_are_probabilities(link: Link) -> None:
 # Up to the prior variance that each model starts from: a residual is never wider.
 @pytest.mark.parametrize(
     ("link", "kt"),
-    [(Logistic(), kt) for kt in (0.0, 1e-6, 0.1, 1.0, 4.0, 10.0)]
+    [(Logistic(), kt) for kt in (0.0, 1e-6, 0.1, 1.0, 4.0, 10.0, 30.0)]
     + [(Probit(), kt) for kt in (0.0, 1e-6, 0.1, 1.0, 4.0)],
     ids=lambda v: v if isinstance(v, float) else type(v).__name__,
 )
@@ -161,3 +161,12 @@ def test_smoothed_negative_averages_over_the_residual(link: Link, kt: float, pow
     found = link.smoothed_negative(f, np.array([kt]))[power - 1]
     expected = link.negative_moments(f, np.array([[kt]]))[power - 1]
     np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@each_link
+def test_rows_of_any_width_are_smoothed_each_by_itself(link: Link) -> None:
+    f, kt = np.linspace(-9, 9, 36).reshape(4, 9), np.array([0.01, 9.0, 1.0, 5.0])
+    together = link.smoothed_negative(f, kt)
+    for i in range(4):
+        alone = link.smoothed_negative(f[i : i + 1], kt[i : i + 1])
+        np.testing.assert_allclose([m[i] for m in together], [m[0] for m in alone], atol=2e-4)

@@ -64,17 +64,24 @@ class Link(ABC):
     def smoothed_negative(self, f: Array, kt: Array) -> tuple[Array, Array]:
         """E[P(y = 0 | f + r)] and E of its square, r ~ N(0, kt): f (n, draws), one kt per row."""
         sd = np.sqrt(kt)[:, None]
-        widest = float(np.max(sd, initial=0.0))
-        n = next((n for width, n in HERMITE_NODES if widest < width), None)
-        if n is None:
-            return self.negative_moments(f, kt[:, None])
-        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
         first, second = np.zeros(f.shape), np.zeros(f.shape)
+        wide = sd[:, 0] >= HERMITE_NODES[-1][0]
+        if np.any(wide):
+            first[wide], second[wide] = self.widely_smoothed(f[wide], kt[wide, None])
+            first[~wide], second[~wide] = self.smoothed_negative(f[~wide], kt[~wide])
+            return first, second
+        widest = float(np.max(sd, initial=0.0))
+        n = next(n for width, n in HERMITE_NODES if widest < width)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
         for node, weight in zip(nodes, weights / weights.sum(), strict=True):
             p = self.negative(f + sd * node)
             first += weight * p
             second += weight * p**2
         return first, second
+
+    def widely_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
+        """The same for broad residuals, as precisely as averages over draws of f need it."""
+        return self.negative_moments(f, kt)
 
     def positive_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """E[P(y = 1 | f)] and the standard deviation of P(y | f)."""
@@ -115,6 +122,9 @@ class Logistic(Link):
             return first, second
         first[wide], second[wide] = _wide_moments(mean[wide], np.sqrt(variance[wide]))
         return first, second
+
+    def widely_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
+        return _wide_moments(f, np.sqrt(kt), step=1.2, reach=24.0)
 
 
 class Probit(Link):
@@ -183,15 +193,18 @@ def _narrow_moments(mean: Array, sd: Array) -> tuple[Array, Array]:
     return first, second
 
 
-def _wide_moments(mean: Array, sd: Array) -> tuple[Array, Array]:
+def _wide_moments(
+    mean: Array, sd: Array, step: float = 0.75, reach: float = 36.0
+) -> tuple[Array, Array]:
     """Logistic moments for a wide Gaussian, where f varies faster than the sigmoid.
 
     With logistic noise e, sigmoid(-f) = P(e < -f), so E[sigmoid(-f)] = E_e[Phi((-mean - e) / sd)],
-    and sigmoid^2 = sigmoid - density: both are smooth in e and summed by the trapezoid rule.
+    and sigmoid^2 = sigmoid - density: both are smooth in e and summed by the trapezoid rule, with
+    an error of about exp(-2 pi^2 / step), and another of exp(-reach).
     """
     first, density = np.zeros(mean.shape), np.zeros(mean.shape)
-    step = 0.75
-    for e in step * np.arange(-48, 49):
+    n = round(reach / step)
+    for e in step * np.arange(-n, n + 1):
         weight = step * special.expit(e) * special.expit(-e)
         x = (-mean - e) / sd
         first += weight * special.ndtr(x)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import whitener
-from bagwise.infer.laplace import Laplace
+from bagwise.infer.laplace import Laplace, Mode
 from bagwise.infer.monitor import Monitor, State
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
@@ -54,6 +54,7 @@ class EvidenceObjective:
 
     def __post_init__(self) -> None:
         self.v: Array = np.zeros(len(self.Z))  # warm start along the way
+        self._kept: tuple[Kernel, Laplace] | None = None
         self.centre = self.pack(self.anchor)
         self.scale = np.full(self.centre.size, self.prior_scale)
         self.scale[self.centre.size - self.learn_mean :] = self.mean_scale
@@ -73,20 +74,30 @@ class EvidenceObjective:
     def __call__(self, x: Array) -> tuple[float, Array]:
         """Negative log posterior of the hyperparameters and its gradient."""
         h = self.unpack(x)
-        sweeper = Sweeper(self.data, whitener(h.kernel, self.Z, self.jitter))
-        laplace = Laplace(self.likelihood, sweeper)
+        laplace = self._laplace(h.kernel)
         mode = laplace.mode(self.v, h.c0)
         self.v = mode.v
-        features, c0_bar = laplace.evidence_gradient(mode, h.c0)
-        theta_bar = sweeper.whitener.theta_gradient(features, self.jitter)
-        gradient = np.concatenate(
-            [theta_bar if self.learn_kernel else [], [c0_bar] if self.learn_mean else []]
-        )
+        gradient = self._gradient(laplace, mode, h.c0)
         deviation = (x - self.centre) / self.scale
         return (
             -mode.evidence + 0.5 * float(deviation @ deviation),
             -gradient + deviation / self.scale,
         )
+
+    def _laplace(self, kernel: Kernel) -> Laplace:
+        """Laplace's method for a kernel, whose features are kept while it is the same."""
+        if self._kept is None or kernel is not self._kept[0]:
+            sweeper = Sweeper(self.data, whitener(kernel, self.Z, self.jitter))
+            self._kept = kernel, Laplace(self.likelihood, sweeper)
+        return self._kept[1]
+
+    def _gradient(self, laplace: Laplace, mode: Mode, c0: float) -> Array:
+        """Gradient of the log evidence in what is learned."""
+        if not self.learn_kernel:
+            return np.array([laplace.mean_gradient(mode, c0)])
+        features, c0_bar = laplace.evidence_gradient(mode, c0)
+        theta_bar = laplace.sweeper.whitener.theta_gradient(features, self.jitter)
+        return np.append(theta_bar, c0_bar) if self.learn_mean else theta_bar
 
 
 def learn(

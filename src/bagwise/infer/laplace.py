@@ -23,7 +23,7 @@ from bagwise.infer.collapsed import LogJoint, watched_climb
 from bagwise.infer.loop import Trace
 from bagwise.infer.monitor import Monitor, State
 from bagwise.infer.newton import cholesky_at_mode
-from bagwise.labels import BagLikelihood
+from bagwise.labels import BagLikelihood, Curvature
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import Chunk, FoldedLikelihood, Q
 
@@ -83,9 +83,18 @@ class Laplace:
 
     def evidence_gradient(self, mode: Mode, c0: float) -> tuple[FeatureGradient, float]:
         """Gradient of the evidence in the features (for theta) and in c0, mode shift included."""
-        pull = self.sweeper.total(lambda c: self._log_det_pull(c, mode, c0))
-        shift = mode.P_inv @ pull.vector  # dE/dv^ turned into a change of gradient
+        shift = self._shift(mode, c0)
         return self.sweeper.total(lambda c: self._chunk_gradient(c, mode, c0, shift)).unpack()
+
+    def mean_gradient(self, mode: Mode, c0: float) -> float:
+        """Gradient of the evidence in c0 alone."""
+        shift = self._shift(mode, c0)
+        return self.sweeper.total(lambda c: self._mean_slope(c, mode, c0, shift))
+
+    def _shift(self, mode: Mode, c0: float) -> Array:
+        """dE/dv^ turned into a change of gradient."""
+        pull = self.sweeper.total(lambda c: self._log_det_pull(c, mode, c0))
+        return mode.P_inv @ pull.vector
 
     def _log_det_pull(self, chunk: Chunk, mode: Mode, c0: float) -> _Vector:
         """A' t: derivative of log|P| with respect to v^."""
@@ -96,13 +105,20 @@ class Laplace:
     def _chunk_gradient(self, chunk: Chunk, mode: Mode, c0: float, shift: Array) -> _Gradient:
         A, b = self.scaled(chunk)
         curvature = self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets)
-        t = curvature.trace_gradient(A, mode.P_inv)
-        # z moves the log joint by g, log|P| by t, and the mode through W A P^-1 A't.
-        moved = A @ shift
-        z_bar = curvature.g - 0.5 * t + 0.5 * curvature.apply(moved)
+        z_bar = self._z_bar(curvature, A, mode, shift)
         WAP = curvature.apply(A @ mode.P_inv)  # half the derivative of log|P| in A
         A_bar = np.outer(z_bar, mode.v) - WAP - 0.5 * np.outer(curvature.g, shift)
         return self._pull_scaling(chunk, A_bar, z_bar, c0, b)
+
+    def _mean_slope(self, chunk: Chunk, mode: Mode, c0: float, shift: Array) -> float:
+        A, b = self.scaled(chunk)
+        curvature = self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets)
+        return float(self._z_bar(curvature, A, mode, shift) @ b)
+
+    def _z_bar(self, curvature: Curvature, A: Array, mode: Mode, shift: Array) -> Array:
+        """z moves the log joint by g, log|P| by t, and the mode through W A P^-1 A't."""
+        t = curvature.trace_gradient(A, mode.P_inv)
+        return curvature.g - 0.5 * t + 0.5 * curvature.apply(A @ shift)
 
     def _pull_scaling(
         self, chunk: Chunk, A_bar: Array, z_bar: Array, c0: float, b: Array
