@@ -60,6 +60,9 @@ def test_derivatives_in_m_and_c0(model: str, supervised: bool) -> None:
     x = np.append(np.random.default_rng(1).normal(size=len(sweeper.whitener.Z)), -0.6)
     here = target.expand(x)
     gradient, P = here.gradient, here.P
+    assert here.value == pytest.approx(
+        target.value(x), rel=1e-12 if model.startswith("probit") else 1e-4
+    )
     # EP stops at a tolerance, and its covariances are those of the true Hessian only nearly.
     # Known negatives of a positive bag are settled first, and their sites then held fixed.
     exact = model.startswith("probit")

@@ -170,3 +170,11 @@ def test_rows_of_any_width_are_smoothed_each_by_itself(link: Link) -> None:
     for i in range(4):
         alone = link.smoothed_negative(f[i : i + 1], kt[i : i + 1])
         np.testing.assert_allclose([m[i] for m in together], [m[0] for m in alone], atol=2e-4)
+
+
+@each_link
+def test_what_is_certain_stays_certain_under_any_residual(link: Link) -> None:
+    kt = np.array([0.0, 0.5, 4.0, 5.0, 30.0])
+    for moment in link.smoothed_negative(np.full((5, 1), -60.0), kt):
+        np.testing.assert_allclose(moment, 1, atol=1e-14)
+        assert np.all(moment <= 1 + 1e-15)

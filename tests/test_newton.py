@@ -40,6 +40,44 @@ def two_modes(bend: float) -> Density:
     )
 
 
+class Counted:
+    """A density that counts what it is asked for."""
+
+    def __init__(self, density: Density) -> None:
+        self.density = density
+        self.values, self.expansions = 0, 0
+
+    def value(self, v: Array) -> float:
+        self.values += 1
+        return self.density.value(v)
+
+    def expand(self, v: Array) -> Expansion:
+        self.expansions += 1
+        return self.density.expand(v)
+
+
+def test_steps_that_hold_take_one_pass_each() -> None:
+    parabola = Density(lambda v: -0.5 * float(v @ v), lambda v: -v, lambda v: np.eye(len(v)))
+    counted = Counted(parabola)
+    summit = climb(counted, np.array([3.0, -4.0]), max_iter=20, tol=1e-12)
+    assert summit.trace.converged
+    assert (counted.values, counted.expansions) == (0, summit.trace.n_iter + 1)
+
+
+def test_shorter_steps_are_tried_without_derivatives() -> None:
+    """Newton's first step on -sqrt(1 + x^2) from 3 leads to -27, far down on the other side."""
+    curve = Density(
+        lambda v: -float(np.sqrt(1 + v[0] ** 2)),
+        lambda v: -v / np.sqrt(1 + v**2),
+        lambda v: np.array([[(1 + v[0] ** 2) ** -1.5]]),
+    )
+    counted = Counted(curve)
+    summit = climb(counted, np.array([3.0]), max_iter=20, tol=1e-14)
+    assert summit.trace.converged and counted.values >= 2
+    assert summit.v[0] == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(summit.P, curve.P(summit.v), rtol=1e-12)
+
+
 @pytest.mark.parametrize("bend", [1.0, 1e-3, 1e-5, 1e-6])
 def test_saddles_are_left_however_close_the_modes_are(bend: float) -> None:
     summit = climb(two_modes(bend), np.array([0.0, 0.4]), max_iter=50, tol=1e-18)

@@ -50,6 +50,7 @@ def test_derivatives_in_m(H: float, supervised: bool) -> None:
     m = rng.normal(size=M)
     here = target.expand(m)
     gradient, P = here.gradient, here.P
+    assert here.value == pytest.approx(target.value(m), rel=1e-12)
     np.testing.assert_allclose(gradient, central_difference(target.value, m, 1e-4), atol=1e-6)
     bend = -central_difference(lambda x: target.expand(x).gradient, m, step=1e-4)
     np.testing.assert_allclose(P, bend, atol=1e-6)

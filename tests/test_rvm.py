@@ -91,6 +91,7 @@ def test_gradient_and_hessian_are_those_of_finite_differences(known: bool, side:
         v = rng.normal(size=5)
         here = density.expand(v)
         gradient, P = here.gradient, here.P
+        assert here.value == pytest.approx(density.value(v), rel=1e-12)
         h = 1e-5
         steps = h * np.eye(5)
         numeric = [(density.value(v + e) - density.value(v - e)) / (2 * h) for e in steps]

@@ -80,7 +80,8 @@ class Cluster:
     def _groups(self, parts: Sequence[Any]) -> list[list[int]]:
         """Parts by the worker that has them, in as many groups as it has threads.
 
-        So no worker has tasks in waiting, which Dask would take, with their data, to others.
+        So no worker has tasks in waiting, which Dask would take, with their data, to others. The
+        task of a worker that is lost needs all its parts in one place until the pass is over.
         """
         where, threads = self.client.who_has(list(parts)), self.client.nthreads()
         found: dict[Any, list[int]] = {}
@@ -99,7 +100,10 @@ class Cluster:
             raise
         except _PartFault as fault:
             i, last = fault.args
-            raise self._failure([i], last) from fault
+            raise PartError(
+                f"{self._named([i])} failed on its worker in the last of {RETRIES + 1} attempts at "
+                f"the parts there, with {last}"
+            ) from fault
         except (Exception, asyncio.CancelledError) as error:
             if failed := [parts for future, parts in work if future.status == "error"]:
                 raise self._failure(failed[0], f"{type(error).__name__}: {error}") from error
@@ -124,21 +128,24 @@ class Cluster:
         return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
     def _results(self, futures: Sequence[Any]) -> list[Any]:
-        return list(self.client.sync(self._collect, list(futures)))
+        found: list[Any] = self.client.sync(self._collect, list(futures))
+        return found
 
     async def _collect(self, futures: list[Any]) -> list[Any]:
         """Results; tasks wait as long as there are workers, but not for ever without any."""
         results = asyncio.ensure_future(self.client.gather(futures))
         alone = 0.0
-        while not (await asyncio.wait([results], timeout=POLL))[0]:
-            alone = 0.0 if await self._has_workers() else alone + POLL
-            if alone >= PATIENCE:
-                results.cancel()
-                raise LonelyError(
-                    f"there has been no Dask worker for {alone:.0f} seconds; start workers and "
-                    "fit anew, or with resume= from a checkpoint"
-                )
-        return results.result()
+        try:
+            while not (await asyncio.wait([results], timeout=POLL))[0]:
+                alone = 0.0 if await self._has_workers() else alone + POLL
+                if alone >= PATIENCE:
+                    raise LonelyError(
+                        f"there has been no Dask worker for {alone:.0f} seconds; start workers and "
+                        "fit anew, or with resume= from a checkpoint"
+                    )
+            return list(results.result())
+        finally:
+            results.cancel()  # after Ctrl-C nobody waits for them
 
     async def _has_workers(self) -> bool:
         try:

@@ -122,7 +122,7 @@ class DaskSweeper(Sweeper):
         self._sweeps = 0
 
     def total(self, step: Callable[[Chunk], S]) -> S:
-        """Sum of `step(chunk)` over the chunks of all parts, in order."""
+        """Sum of `step(chunk)` over all chunks; its rounding depends on where the parts are."""
         owner = getattr(getattr(step, "func", step), "__self__", None)
         if getattr(owner, "stateful", False):
             return self._stateful_total(step, owner)
@@ -151,7 +151,7 @@ class DaskSweeper(Sweeper):
 
 
 class PartChunks(tuple[Chunk, ...]):
-    """Chunks of one part, of which Dask learns the size: work then goes where they are."""
+    """Chunks of one part, of which Dask learns the size in memory: work goes where they are."""
 
     def __sizeof__(self) -> int:
         return sum(c.kt.nbytes + (0 if in_file(c.A) else c.A.nbytes) for c in self)

@@ -87,6 +87,7 @@ class EvidenceObjective:
     def _laplace(self, kernel: Kernel) -> Laplace:
         """Laplace's method for a kernel, whose features are kept while it is the same."""
         if self._kept is None or kernel is not self._kept[0]:
+            self._kept = None  # not both at once
             sweeper = Sweeper(self.data, whitener(kernel, self.Z, self.jitter))
             self._kept = kernel, Laplace(self.likelihood, sweeper)
         return self._kept[1]

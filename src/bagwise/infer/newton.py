@@ -104,7 +104,8 @@ def climb(
         found, arrived = newton_step(density, here, tol)
         if found is None:  # no ascent is left, though the gradient promises some
             break
-        here = finite_expansion(density, found[0])
+        if found[0] is not here.v:
+            here = finite_expansion(density, found[0])
         if arrived and not (converged := try_cholesky(here.P) is not None):
             escape = leave_saddle(density, here)
             if escape is None:  # flat to the last digit
