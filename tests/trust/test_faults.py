@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -345,7 +346,9 @@ class FakeClient:
         self.asked = 0
 
     def sync(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return asyncio.run(function(*arguments))
+        # In a thread of its own, as Dask does it: this one may have a loop already.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(function(*arguments))).result()
 
     async def gather(self, futures: list[Any]) -> None:
         if self.error is not None:
