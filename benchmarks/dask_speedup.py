@@ -40,7 +40,6 @@ def main() -> None:
     parser.add_argument("--profiler", action="store_true", help="leave Dask's own profiler on")
     arguments = parser.parse_args()
     dask.config.set({"distributed.worker.profile.enabled": arguments.profiler})
-    os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = str(arguments.profiler)
     bags = synthetic_bags(arguments.instances, arguments.features)
     Z = np.random.default_rng(1).standard_normal((arguments.inducing, arguments.features))
     print(f"load average before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

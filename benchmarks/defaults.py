@@ -6,17 +6,13 @@ rsna, cq500 and instances need the shared data folder (BAGWISE_SHARED, or ../sha
 fashion fetch their images (see docs/datasets.md). `VGPMIL-V17` is factorised VGPMIL as published.
 """
 
-import argparse
 import time
-import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from models import bird_bags
+from models import bird_bags, run_studies, show
 from shared_data import load
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold
-from threadpoolctl import threadpool_limits
 
 import bagwise as bw
 from bagwise.baselines import BASELINES
@@ -27,21 +23,6 @@ from bagwise.metrics import accuracy, expected_calibration_error, log_likelihood
 FRESH = (1001, 1002, 1003)  # seeds of generators that no choice was made with
 Truth = np.ndarray
 Split = tuple[bw.Bags, Truth, np.ndarray, np.ndarray]  # bags, truth (-1: unknown), train, test
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    with threadpool_limits(1, user_api="blas"):
-        for name in parser.parse_args().only:
-            print(f"\n{name}: {STUDIES[name].__doc__}", flush=True)
-            STUDIES[name]()
-
-
-def show(*cells: object) -> None:
-    shown = (f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells)
-    print("| " + " | ".join(shown) + " |", flush=True)
 
 
 def folds(name: str, n_folds: int) -> Iterator[Split]:
@@ -188,4 +169,4 @@ STUDIES: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
-    main()
+    run_studies(STUDIES, __doc__)

@@ -24,18 +24,21 @@ Model = Callable[[], GaussianProcessMIL]
 FACTORISED = {"label_posterior": "factorised", "H": 100.0}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", nargs="+", choices=list(STUDIES), default=list(STUDIES))
+def run_studies(studies: dict[str, Callable[[], None]], about: str) -> None:
+    """Run the studies that the command line asks for, with one BLAS thread."""
+    parser = argparse.ArgumentParser(description=about.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=list(studies), default=list(studies))
     warnings.simplefilter("ignore", ConvergenceWarning)
     with threadpool_limits(1, user_api="blas"):
         for name in parser.parse_args().only:
-            print(f"\n{name}: {STUDIES[name].__doc__}", flush=True)
-            STUDIES[name]()
+            print(f"\n{name}: {studies[name].__doc__}", flush=True)
+            studies[name]()
 
 
 def show(*cells: object) -> None:
-    print("| " + " | ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells) + " |")
+    """One row of a table."""
+    shown = (f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells)
+    print("| " + " | ".join(shown) + " |", flush=True)
 
 
 def instance_p(model: GaussianProcessMIL, bags: bw.Bags) -> np.ndarray:
@@ -183,4 +186,4 @@ STUDIES: dict[str, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
-    main()
+    run_studies(STUDIES, __doc__)

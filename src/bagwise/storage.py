@@ -8,7 +8,6 @@ each pass, and so are those for which the scratch folder has no room.
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
 import tempfile
@@ -111,14 +110,6 @@ def scratch_chunks(source: ChunkSource) -> list[Chunk]:
         replace(c, A=np.asarray(mapped[end - c.A.size : end]).reshape(c.A.shape))
         for c, end in zip(chunks, ends.tolist(), strict=True)
     ]
-
-
-def in_file(A: Array) -> bool:
-    """Whether an array is a view of a mapped file."""
-    owner: Any = A
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return isinstance(owner, mmap.mmap)
 
 
 def _written(chunks: Iterable[Chunk], file: Any) -> Iterator[Chunk]:

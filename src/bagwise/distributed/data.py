@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from bagwise.distributed.rows import DaskRows
 from bagwise.execution import FeatureSource, Sweeper, TrainingData
 from bagwise.features import Whitener
-from bagwise.rows import ScaledRows
+from bagwise.rows import ScaledRows, is_elsewhere
 from bagwise.sites import Chunk
-from bagwise.storage import in_file, store
+from bagwise.storage import store
 
 Array = NDArray[Any]
 S = TypeVar("S")
@@ -154,7 +154,7 @@ class PartChunks(tuple[Chunk, ...]):
     """Chunks of one part, of which Dask learns the size in memory: work goes where they are."""
 
     def __sizeof__(self) -> int:
-        return sum(c.kt.nbytes + (0 if in_file(c.A) else c.A.nbytes) for c in self)
+        return sum(c.kt.nbytes + (0 if is_elsewhere(c.A) else c.A.nbytes) for c in self)
 
 
 def _same(values: Any) -> Any:

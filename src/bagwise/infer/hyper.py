@@ -54,7 +54,7 @@ class EvidenceObjective:
 
     def __post_init__(self) -> None:
         self.v: Array = np.zeros(len(self.Z))  # warm start along the way
-        self._kept: tuple[Kernel, Laplace] | None = None
+        self._kept: Laplace | None = None
         self.centre = self.pack(self.anchor)
         self.scale = np.full(self.centre.size, self.prior_scale)
         self.scale[self.centre.size - self.learn_mean :] = self.mean_scale
@@ -86,11 +86,11 @@ class EvidenceObjective:
 
     def _laplace(self, kernel: Kernel) -> Laplace:
         """Laplace's method for a kernel, whose features are kept while it is the same."""
-        if self._kept is None or kernel is not self._kept[0]:
+        if self._kept is None or self._kept.sweeper.whitener.kernel is not kernel:
             self._kept = None  # not both at once
             sweeper = Sweeper(self.data, whitener(kernel, self.Z, self.jitter))
-            self._kept = kernel, Laplace(self.likelihood, sweeper)
-        return self._kept[1]
+            self._kept = Laplace(self.likelihood, sweeper)
+        return self._kept
 
     def _gradient(self, laplace: Laplace, mode: Mode, c0: float) -> Array:
         """Gradient of the log evidence in what is learned."""
