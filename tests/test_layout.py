@@ -16,6 +16,7 @@ PACKAGE = SRC / "bagwise"
 # whose files may import each other. Execution comes before infer, whose loop calls it.
 ORDER = [
     "exceptions",
+    "fitting",
     "parameters",
     "linalg",
     "rows",

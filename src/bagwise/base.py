@@ -129,6 +129,7 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
             `begin(model)` and `end()` of those that have them are called before and after.
         client : the Dask client whose workers hold `DaskBags`.
 
+        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
         return self._fit(
@@ -182,7 +183,8 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         self.calibration_, self.why_not_calibrated_ = None, against
         if against is None:
             work = partial(self._calibration, bags, T, problem.seed, problem.monitor)
-            self.calibration_ = interruptible(work, problem.monitor.save)
+            found = interruptible(work, problem.monitor.save)
+            self.calibration_, self.why_not_calibrated_ = found
 
     def _prepare(
         self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator

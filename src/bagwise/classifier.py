@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.distributed import connected
+from bagwise.fitting import all_or_nothing
 from bagwise.infer.monitor import Callback, listening
 from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
@@ -78,6 +79,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             `begin(model)` and `end()` of those that have them are called before and after.
         client : the Dask client whose workers hold `DaskBags`.
 
+        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
         return self._fit(X, y, client, callbacks=callbacks)
@@ -93,14 +95,14 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Check, fit and record; `more` goes to `_fit_bags`."""
         self._check_parameters()
-        with listening(callbacks, self):
+        with all_or_nothing(self), listening(callbacks, self):
             bags = bags_to_fit(self, connected(X, client), y)
             classes, T = binary_targets(bags)
             known, rng = known_labels(bags, T), generator(self.random_state)
             self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
-        self.classes_ = classes
-        self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
-        record_features(self, bags)
+            self.classes_ = classes
+            self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
+            record_features(self, bags)
         return self
 
     def _fit_bags(
@@ -201,7 +203,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         return parameters
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")  # a fit that failed leaves n_features_in_ only
+        return hasattr(self, "posterior_")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
