@@ -36,10 +36,8 @@ FOLDS = 5
 MIN_BAGS = 10  # of each class: fewer scores say too little
 MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
 CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
-BREAKDOWNS = (
-    FloatingPointError,
-    np.linalg.LinAlgError,
-)  # what numbers, not users, are at fault for
+# Errors that numbers cause, not users.
+BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
 PRIOR_SCALE = np.array([1.0, 1.0, 3.0])
 
