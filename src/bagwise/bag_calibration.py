@@ -24,6 +24,7 @@ from bagwise.bags import Bags
 from bagwise.exceptions import warn_user
 from bagwise.infer.monitor import Monitor
 from bagwise.posterior import BAG_SCORES
+from bagwise.ranking import class_counts, warn_near_chance
 from bagwise.rows import is_elsewhere
 
 Array = NDArray[Any]
@@ -89,8 +90,7 @@ def logits(joint: Array, best: Array) -> Array:
 
 def too_few(bags: Bags, T: Flags) -> str | None:
     """Why these bags are too few to calibrate on, or None."""
-    units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
-    counts = [len(np.unique(units[side])) for side in (~T, T)]
+    counts = class_counts(bags, T)
     if min(counts) >= MIN_BAGS:
         return None
     what = "bags" if bags.groups is None else "groups with bags"
@@ -126,7 +126,9 @@ def calibrate(
     if not np.all(np.isfinite(scores)):
         raise FloatingPointError("scores of bags that were left out are not finite")
     x = _most_probable(scores, T)
-    return BagCalibration(x[:-1], float(x[-1]), len(bags))
+    found = BagCalibration(x[:-1], float(x[-1]), len(bags))
+    warn_near_chance(found.probability(scores), bags, T, "bags that were left out of the fit")
+    return found
 
 
 def _fold(bags: Bags, kept: Array, left_out: Array, refit: Callable[[Array], Scores]) -> Array:

@@ -216,6 +216,17 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         """That of the whole data in refits, whose kernel is in its units."""
         return getattr(self, "_fixed_scaling", None) or super()._scaling(X)
 
+    def _n_basis(self, bags: Bags) -> int:
+        if not isinstance(self.inducing, str):
+            return len(np.atleast_1d(np.asarray(self.inducing, dtype=np.float64)))
+        wanted = self.n_inducing if self.inducing == "kmeans" else bags.n_instances
+        return min(wanted, bags.n_instances)
+
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+        """Where there is a calibration, left-out bags were looked at; refits are part of a fit."""
+        if self.calibration_ is None and not hasattr(self, "_fixed_scaling"):
+            super()._check_ranking(bags, T)
+
     def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
         """Arguments with which a fit to these rows keeps hyperparameters and scaling."""
         init = self.init
