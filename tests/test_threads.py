@@ -40,11 +40,6 @@ def test_small_problems_have_one_thread_and_large_ones_what_is_set() -> None:
         assert now() == 3
 
 
-def test_many_blocks_of_small_products_are_small() -> None:
-    with suitable_threads(10**9, 5, 20):
-        assert now() == 1
-
-
 def test_a_small_problem_within_a_small_problem() -> None:
     with suitable_threads(*SMALL):
         with suitable_threads(*SMALL):

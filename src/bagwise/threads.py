@@ -14,11 +14,10 @@ from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController
 
-from bagwise.rows import BLOCK_ROWS
-
-# Multiplications for one block of rows from which on a second core gains something; measured by
-# benchmarks/threads.py.
-SMALL_WORK = 5e8
+# Multiplications of one pass over the data, from which on threads are left alone. Below, a fit takes
+# seconds on one core; several gain half of that at best, where nothing else runs, and cost several
+# times as much where something does (benchmarks/threads.py).
+SMALL_WORK = 1e9
 
 
 _CHANGING = threading.Lock()
@@ -26,13 +25,12 @@ _CHANGING = threading.Lock()
 
 @contextmanager
 def suitable_threads(n_rows: int, n_features: int, n_basis: int) -> Iterator[None]:
-    """One BLAS thread for the work inside where its products are small; else whatever is set.
+    """One BLAS thread for the work inside where it is small; else whatever is set.
 
-    `n_rows` instances of `n_features` are mapped to `n_basis` features of a model, block by block:
-    many blocks of small products are small. Limits that were set before are never raised, and are
-    in force again afterwards.
+    `n_rows` instances of `n_features` are mapped to `n_basis` features of a model. Limits that were
+    set before are never raised, and are in force again afterwards.
     """
-    if min(n_rows, BLOCK_ROWS) * n_basis * (n_basis + n_features) >= SMALL_WORK:
+    if n_rows * n_basis * (n_basis + n_features) >= SMALL_WORK:
         yield
         return
     limit = ExitStack()
