@@ -104,7 +104,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             bags = bags_to_fit(self, connected(X, client), y)
             classes, T = binary_targets(bags)
             known, rng = known_labels(bags, T), generator(self.random_state)
-            with suitable_threads(*bags.X.shape, self._n_basis(bags)):
+            with suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags)):
                 self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
                 self._check_ranking(bags, T)
             self.classes_ = classes
@@ -236,7 +236,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _predicting(self, bags: Bags) -> AbstractContextManager[None]:
         """The threads that suit predictions for these bags."""
-        return suitable_threads(*bags.X.shape, len(self.posterior_.m))
+        return suitable_threads(bags.n_instances, bags.n_features, len(self.posterior_.m))
 
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
         """Warn where even the bags of the fit are ranked near chance."""

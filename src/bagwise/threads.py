@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController
 
-# Multiplications of one pass over the data, from which on threads are left alone. Below, a fit takes
+# Multiplications of one pass over the data from which on threads are left alone. Below, a fit takes
 # seconds on one core; several gain half of that at best, where nothing else runs, and cost several
 # times as much where something does (benchmarks/threads.py).
 SMALL_WORK = 1e9
