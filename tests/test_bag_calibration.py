@@ -13,6 +13,7 @@ import bagwise as bw
 from bagwise import bag_calibration
 from bagwise.bag_calibration import BagCalibration, calibrate, logits, too_few
 from bagwise.kernels import RBF
+from bagwise.linalg import NotPositiveDefiniteError
 
 FIXED: dict[str, Any] = {
     "kernel": RBF(4.0, 1.5),
@@ -260,3 +261,44 @@ def test_known_instance_labels_go_to_the_refits(monkeypatch: pytest.MonkeyPatch)
 def test_what_does_not_fit_together_is_refused(parts: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BagCalibration(*parts)
+
+
+@pytest.mark.parametrize("error", [FloatingPointError, NotPositiveDefiniteError])
+def test_a_fold_that_breaks_down_does_not_kill_the_fit(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bw.ProbitVGPMIL._run
+
+    def breaks(self: bw.ProbitVGPMIL, problem: Any) -> Any:
+        if len(problem.data.T) < len(BAGS):
+            raise error("too ill-conditioned")
+        return run(self, problem)
+
+    monkeypatch.setattr(bw.ProbitVGPMIL, "_run", breaks)
+    model = bw.ProbitVGPMIL(**LEARNED)
+    with pytest.warns(UserWarning, match="not calibrated: a fit without.*too ill-conditioned"):
+        model.fit(BAGS)
+    assert model.bag_score_ == "joint" and "too ill-cond" in str(model.why_not_calibrated_)
+    joint = bw.ProbitVGPMIL(**LEARNED, bag_score="joint").fit(BAGS)
+    np.testing.assert_array_equal(model.predict_proba(BAGS), joint.predict_proba(BAGS))
+    with pytest.warns(UserWarning, match="not calibrated"):
+        asked = bw.ProbitVGPMIL(**LEARNED, bag_score="calibrated").fit(BAGS)
+    with pytest.raises(ValueError, match=r"too ill-conditioned.*go on with bag_score='joint'"):
+        asked.predict_proba(BAGS)
+
+
+def test_scores_that_are_no_numbers_are_a_breakdown() -> None:
+    bags, T, _ = scored(1.0, 0.0)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        calibrate(bags, T, 0, lambda kept: lambda b: np.full((len(b), 2), np.nan))
+
+
+def test_other_errors_of_a_fold_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bw.ProbitVGPMIL, "_refit", broken)
+    model = bw.ProbitVGPMIL(**LEARNED)
+    with pytest.raises(ZeroDivisionError):
+        model.fit(BAGS)
+    assert not hasattr(model, "posterior_")

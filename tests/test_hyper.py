@@ -7,6 +7,7 @@ import pytest
 from sklearn.datasets import make_blobs
 
 import bagwise as bw
+from bagwise import features
 from bagwise.execution import TrainingData
 from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn, minimise
 from bagwise.kernels import RBF, Kernel, Linear
@@ -143,6 +144,43 @@ def test_learning_takes_the_better_of_start_and_anchor(link: str) -> None:
         ends = [objective.pack(objective.start), objective.centre]
         best = min(objective(x)[0] for x in ends)
         assert objective(objective.pack(learn(objective)))[0] <= best
+
+
+def test_a_negative_residual_is_a_rejected_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = make_objective("probit", RBF(0.5, 10.0))
+    start, free = objective.start.kernel.theta, learn(objective).kernel.theta
+    whiten = features.Whitener.__call__
+
+    def beyond(theta: np.ndarray) -> bool:
+        return bool((theta - start) @ (free - start) > 0.5 * (free - start) @ (free - start))
+
+    def worse(self: features.Whitener, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if beyond(self.kernel.theta):
+            features.residual_variance(np.ones(1), np.full((1, 1), 2.0))
+        return whiten(self, X)
+
+    monkeypatch.setattr(features.Whitener, "__call__", worse)
+    learned = learn(make_objective("probit", RBF(0.5, 10.0))).kernel.theta
+    assert np.any(learned != start) and not beyond(learned)
+
+
+def test_rejected_settings_are_no_warm_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = make_objective("probit", RBF(0.5, 10.0))
+    evaluate, begun, found = EvidenceObjective.__call__, [], []
+
+    def spy(self: EvidenceObjective, x: np.ndarray) -> tuple[float, np.ndarray]:
+        begun.append(self.v)
+        value, gradient = evaluate(self, x)
+        found.append(self._tried)
+        second = len(found) == 2  # the first step that is tried
+        return (np.inf if second else value), gradient
+
+    monkeypatch.setattr(EvidenceObjective, "__call__", spy)
+    learn(objective)
+    assert len(found) > 3
+    np.testing.assert_array_equal(begun[0], 0)
+    assert begun[1] is begun[2] is found[0]  # the mode of the start, not that of the rejected step
+    assert begun[3] is found[2]
 
 
 @pytest.mark.parametrize("cls", [bw.ProbitVGPMIL, bw.VGPMIL])

@@ -16,8 +16,10 @@ PACKAGE = SRC / "bagwise"
 # whose files may import each other. Execution comes before infer, whose loop calls it.
 ORDER = [
     "exceptions",
+    "fitting",
     "parameters",
     "linalg",
+    "threads",
     "rows",
     "bag_checks",
     "bag_inputs",
@@ -25,6 +27,7 @@ ORDER = [
     "bag_sources",
     "boxes",
     "bags",
+    "ranking",
     "io",
     "graphs",
     "validation",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ProbitVGPMIL,
         PsiVGPMIL,
     )
+    from bagwise.exceptions import NearChanceWarning
     from bagwise.io.modelfile import ModelFileError
     from bagwise.ising_estimator import IsingVGPMIL
     from bagwise.multiclass import OneVsRestMIL
@@ -55,6 +56,7 @@ __all__ = [
     "MILogisticRegression",
     "ModelFileError",
     "MultiTaskMIRVM",
+    "NearChanceWarning",
     "OneVsRestMIL",
     "ProbitVGPMIL",
     "Progress",
@@ -87,6 +89,7 @@ _HOME = {
     "MIRVM": "bagwise.rvm_estimators",
     "ModelFileError": "bagwise.io.modelfile",
     "MultiTaskMIRVM": "bagwise.multitask",
+    "NearChanceWarning": "bagwise.exceptions",
     "PGVGPMIL": "bagwise.estimators",
     "OneVsRestMIL": "bagwise.multiclass",
     "ProbitVGPMIL": "bagwise.estimators",

@@ -21,8 +21,10 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
+from bagwise.exceptions import warn_user
 from bagwise.infer.monitor import Monitor
 from bagwise.posterior import BAG_SCORES
+from bagwise.ranking import class_counts, warn_near_chance
 from bagwise.rows import is_elsewhere
 
 Array = NDArray[Any]
@@ -35,6 +37,8 @@ FOLDS = 5
 MIN_BAGS = 10  # of each class: fewer scores say too little
 MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
 CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
+# Errors that numbers cause, not users.
+BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
 PRIOR_SCALE = np.array([1.0, 1.0, 3.0])
 
@@ -86,8 +90,7 @@ def logits(joint: Array, best: Array) -> Array:
 
 def too_few(bags: Bags, T: Flags) -> str | None:
     """Why these bags are too few to calibrate on, or None."""
-    units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
-    counts = [len(np.unique(units[side])) for side in (~T, T)]
+    counts = class_counts(bags, T)
     if min(counts) >= MIN_BAGS:
         return None
     what = "bags" if bags.groups is None else "groups with bags"
@@ -120,8 +123,12 @@ def calibrate(
     for k, (kept, left_out) in enumerate(cut.split(np.zeros(len(bags)), T, bags.groups), 1):
         stage = f"calibration {k} of {FOLDS}"
         scores[left_out] = keep(stage, partial(_fold, bags, kept, left_out, refit))
+    if not np.all(np.isfinite(scores)):
+        raise FloatingPointError("scores of bags that were left out are not finite")
     x = _most_probable(scores, T)
-    return BagCalibration(x[:-1], float(x[-1]), len(bags))
+    found = BagCalibration(x[:-1], float(x[-1]), len(bags))
+    warn_near_chance(found.probability(scores), bags, T, "bags that were left out of the fit")
+    return found
 
 
 def _fold(bags: Bags, kept: Array, left_out: Array, refit: Callable[[Array], Scores]) -> Array:
@@ -164,14 +171,27 @@ class CalibratedMIL:
             return self.bag_score
         return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
 
-    def _calibration(self, bags: Bags, T: Flags, seed: int, monitor: Monitor) -> BagCalibration:
-        """The calibration, each fold a stage of the fit that `monitor` watches."""
+    def _calibration(
+        self, bags: Bags, T: Flags, seed: int, monitor: Monitor
+    ) -> tuple[BagCalibration | None, str | None]:
+        """The calibration, or why there is none; each fold is a stage of the watched fit.
+
+        A refit that breaks down numerically must not take the fit with it, which succeeded.
+        """
         refit = partial(self._refit, bags, T, seed, monitor)
 
         def keep(stage: str, work: Callable[[], Array]) -> Array:
             return np.asarray(monitor.run(stage, lambda state: {"scores": work()})["scores"])
 
-        return calibrate(bags, T, seed, refit, keep)
+        try:
+            return calibrate(bags, T, seed, refit, keep), None
+        except BREAKDOWNS as error:
+            reason = f"a fit without a fifth of the bags broke down: {error}"
+        warn_user(
+            f"bag probabilities are not calibrated: {reason}; those of bag_score='joint' are as "
+            "they were"
+        )
+        return None, reason
 
     def _reason_against(self, bags: Bags, T: Flags) -> str | None:
         """Why bag probabilities are not calibrated; an error where they were asked for."""
@@ -234,8 +254,9 @@ class CalibratedMIL:
         calibration: BagCalibration | None = getattr(self, "calibration_", None)
         if calibration is None:
             raise ValueError(
-                "bag_score='calibrated' was set after fit, and this model has no calibration; "
-                "set it, or 'auto', before fit"
+                "bag_score='calibrated' was set after fit, or could not be fitted: this model has "
+                f"no calibration ({getattr(self, 'why_not_calibrated_', None)}); set it, or "
+                "'auto', before fit, or go on with bag_score='joint'"
             )
         found = [predictor.bags(bags.X, bags.offsets, score) for score in SCORES]
         scores, stds = (np.column_stack(part) for part in zip(*found, strict=True))

@@ -129,6 +129,7 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
             `begin(model)` and `end()` of those that have them are called before and after.
         client : the Dask client whose workers hold `DaskBags`.
 
+        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
         return self._fit(
@@ -182,7 +183,8 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         self.calibration_, self.why_not_calibrated_ = None, against
         if against is None:
             work = partial(self._calibration, bags, T, problem.seed, problem.monitor)
-            self.calibration_ = interruptible(work, problem.monitor.save)
+            found = interruptible(work, problem.monitor.save)
+            self.calibration_, self.why_not_calibrated_ = found
 
     def _prepare(
         self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
@@ -213,6 +215,17 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
     def _scaling(self, X: Any) -> tuple[Array, Array]:
         """That of the whole data in refits, whose kernel is in its units."""
         return getattr(self, "_fixed_scaling", None) or super()._scaling(X)
+
+    def _n_basis(self, bags: Bags) -> int:
+        if not isinstance(self.inducing, str):
+            return len(np.atleast_1d(np.asarray(self.inducing, dtype=np.float64)))
+        wanted = self.n_inducing if self.inducing == "kmeans" else bags.n_instances
+        return min(wanted, bags.n_instances)
+
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+        """Where there is a calibration, left-out bags were looked at; refits are part of a fit."""
+        if self.calibration_ is None and not hasattr(self, "_fixed_scaling"):
+            super()._check_ranking(bags, T)
 
     def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
         """Arguments with which a fit to these rows keeps hyperparameters and scaling."""

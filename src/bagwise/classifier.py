@@ -6,6 +6,7 @@ import inspect
 import numbers
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -18,11 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.distributed import connected
+from bagwise.fitting import all_or_nothing
 from bagwise.infer.monitor import Callback, listening
 from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
 from bagwise.parameters import check_integer
-from bagwise.rows import column_moments
+from bagwise.ranking import NEAR_CHANCE, auc, some_of_each_class, warn_near_chance
+from bagwise.rows import column_moments, is_elsewhere
+from bagwise.threads import suitable_threads
 from bagwise.validation import (
     bags_to_fit,
     bags_to_predict,
@@ -32,6 +36,8 @@ from bagwise.validation import (
 )
 
 Array = NDArray[Any]
+
+RANKED_ROWS = 20_000  # of the bags whose ranking is looked at after a fit
 
 
 class BagClassifierMIL(ClassifierMixin, BaseEstimator):
@@ -78,6 +84,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             `begin(model)` and `end()` of those that have them are called before and after.
         client : the Dask client whose workers hold `DaskBags`.
 
+        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
         return self._fit(X, y, client, callbacks=callbacks)
@@ -93,14 +100,16 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Check, fit and record; `more` goes to `_fit_bags`."""
         self._check_parameters()
-        with listening(callbacks, self):
+        with all_or_nothing(self), listening(callbacks, self):
             bags = bags_to_fit(self, connected(X, client), y)
             classes, T = binary_targets(bags)
             known, rng = known_labels(bags, T), generator(self.random_state)
-            self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
-        self.classes_ = classes
-        self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
-        record_features(self, bags)
+            with suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags)):
+                self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
+                self._check_ranking(bags, T)
+            self.classes_ = classes
+            self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
+            record_features(self, bags)
         return self
 
     def _fit_bags(
@@ -121,7 +130,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         With `return_std`, also the posterior standard deviation of that probability.
         """
         bags = bags_to_predict(self, X)
-        p, std = self._bag_probability(bags)
+        with self._predicting(bags):
+            p, std = self._bag_probability(bags)
         both = np.column_stack([1 - p, p])
         return (both, std) if return_std else both
 
@@ -138,7 +148,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         With `return_std`, also the posterior standard deviation of that probability.
         """
         bags = bags_to_predict(self, X)
-        p, std = self._predictor(bags).instances(bags.X)
+        with self._predicting(bags):
+            p, std = self._predictor(bags).instances(bags.X)
         both = np.column_stack([1 - p, p])
         return (both, std) if return_std else both
 
@@ -150,13 +161,15 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def latent(self, X: Any) -> tuple[Array, Array]:
         """Posterior mean and variance of the latent function at each instance."""
         bags = bags_to_predict(self, X)
-        return self.posterior_.latent(bags.X)
+        with self._predicting(bags):
+            return self.posterior_.latent(bags.X)
 
     def top_instances(self, X: Any, k: int = 1) -> list[NDArray[np.intp]]:
         """For each bag the rows of `bags.X` of its `k` most probable instances, best first."""
         check_integer("k", k, at_least=1)
         bags = bags_to_predict(self, X)
-        p, _ = self._predictor(bags).instances(bags.X)
+        with self._predicting(bags):
+            p, _ = self._predictor(bags).instances(bags.X)
         ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
         return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
 
@@ -201,7 +214,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         return parameters
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")  # a fit that failed leaves n_features_in_ only
+        return hasattr(self, "posterior_")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -216,6 +229,25 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """Probability of each bag and its posterior standard deviation."""
         p, std = self._predictor(bags).bags(bags.X, bags.offsets, self.bag_score)
         return p, std
+
+    def _n_basis(self, bags: Bags) -> int:
+        """How many features the model makes of an instance, at most."""
+        raise NotImplementedError
+
+    def _predicting(self, bags: Bags) -> AbstractContextManager[None]:
+        """The threads that suit predictions for these bags."""
+        return suitable_threads(bags.n_instances, bags.n_features, len(self.posterior_.m))
+
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+        """Warn where even the bags of the fit are ranked near chance."""
+        if is_elsewhere(bags.X):
+            return  # what is in files or with workers is not read once more
+        some = some_of_each_class(bags, T, RANKED_ROWS)
+        ranked = bags if len(some) == len(bags) else bags[some]
+        best, _ = self._predictor(ranked).bags(ranked.X, ranked.offsets, "max")
+        if auc(best, T[some]) < NEAR_CHANCE:  # joint scores take longer than many a fit
+            score, _ = self._bag_probability(ranked)
+            warn_near_chance(score, ranked, T[some], "even the bags that the model was fitted to")
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

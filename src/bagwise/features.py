@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.kernels import Kernel
-from bagwise.linalg import cholesky, cholesky_pullback, inverse_lower
+from bagwise.linalg import (
+    NotPositiveDefiniteError,
+    cholesky,
+    cholesky_pullback,
+    inverse_lower,
+)
 
 Array = NDArray[Any]
 
@@ -86,7 +91,7 @@ def residual_variance(k_diag: Array, A: Array) -> Array:
     kt = k_diag - np.einsum("nm,nm->n", A, A)
     worst = float(np.min(kt / np.maximum(k_diag, np.finfo(np.float64).tiny), initial=0.0))
     if worst < -1e-6:
-        raise ValueError(
+        raise NotPositiveDefiniteError(
             f"a residual variance k_nn - |a_n|^2 came out {worst:.2g} times the prior variance, "
             "which must not be negative; K_ZZ is too ill-conditioned: use a larger jitter, fewer "
             "inducing points or float64 data"

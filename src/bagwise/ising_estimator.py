@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.base import GaussianProcessMIL
+from bagwise.classifier import RANKED_ROWS
 from bagwise.coupled_posterior import CoupledPredictor
 from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
@@ -85,6 +86,10 @@ class IsingVGPMIL(GaussianProcessMIL):
         if isinstance(self.neighbors, str | tuple | list):
             return super()._cannot_calibrate(bags, T)
         return "neighbors is a graph of these bags, which no part of them has"
+
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+        if isinstance(self.neighbors, str | tuple | list) or bags.n_instances <= RANKED_ROWS:
+            super()._check_ranking(bags, T)  # a given graph is of all bags
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*super()._fitted_names(), "coupling_")

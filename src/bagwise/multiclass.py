@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags
 from bagwise.classifier import bag_accuracy, register_kernels, same_unit
+from bagwise.fitting import all_or_nothing
 from bagwise.inducing import kmeans_points
 from bagwise.io.modelfile import ModelFileError, write_state
 from bagwise.model_states import (
@@ -115,12 +116,14 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         _check_classes(classes, T)
         _check_no_instance_labels(bags)
         shared = _with_shared_inducing(self.estimator, bags.X)
-        self.estimators_: list[Any] = Parallel(n_jobs=self.n_jobs)(
+        models = Parallel(n_jobs=self.n_jobs)(
             delayed(_fit_class)(shared, bags, T[:, k]) for k in range(len(classes))
         )
-        self.classes_ = classes
-        self.multilabel_ = multilabel
-        record_features(self, bags)
+        with all_or_nothing(self):
+            self.estimators_: list[Any] = models
+            self.classes_ = classes
+            self.multilabel_ = multilabel
+            record_features(self, bags)
         return self
 
     def predict_proba(self, X: Any) -> Array:

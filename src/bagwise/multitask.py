@@ -94,6 +94,9 @@ class MultiTaskMIRVM(MIRVM):
         )
         self._store(fit, self.posterior_.posteriors[0].n_weights)
 
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+        """Nothing is said: tasks may have so few bags that their ranking tells nothing."""
+
     @property
     def tasks_(self) -> Array:
         """Names of the tasks."""

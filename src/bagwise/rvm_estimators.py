@@ -231,6 +231,9 @@ class LinearMIL(BagClassifierMIL):
         if self.chunk_size is not None:
             check_integer("chunk_size", self.chunk_size, at_least=1)
 
+    def _n_basis(self, bags: Bags) -> int:
+        return bags.n_features if self.kernel is None else min(self.n_basis, bags.n_instances)
+
     def _feature_map(
         self, bags: Bags, T: NDArray[np.bool_], rng: np.random.Generator
     ) -> FeatureMap:

@@ -12,6 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, as_bags
+from bagwise.fitting import all_or_nothing
 
 
 # No get_feature_names_out here: with it scikit-learn would wrap the output of transform into
@@ -55,8 +56,9 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
             fitted.fit(bags.X, _instance_targets(bags, y, fitted))
         else:
             fitted.fit(bags.X)
-        self.transformer_ = fitted
-        self.n_features_in_ = bags.n_features
+        with all_or_nothing(self):
+            self.transformer_ = fitted
+            self.n_features_in_ = bags.n_features
         return self
 
     def transform(self, X: Any) -> Bags:

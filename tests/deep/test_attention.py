@@ -264,3 +264,18 @@ def test_digit_features_beat_attention_on_instances() -> None:
     rescaled = np.clip(rescaled, 1e-3, 1 - 1e-3)
     assert bw.metrics.roc_auc(truth, p) >= 0.95
     assert bw.metrics.log_likelihood(truth, p) > bw.metrics.log_likelihood(truth, rescaled)
+
+
+def test_a_fit_that_does_not_finish_changes_nothing(
+    bags: bw.Bags, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    model = make(max_epochs=2).fit(bags)
+    before = dict(vars(model))
+    monkeypatch.setattr("bagwise.deep.attention.record_features", stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(bags)
+    assert vars(model).keys() == before.keys()
+    assert all(vars(model)[name] is value for name, value in before.items())

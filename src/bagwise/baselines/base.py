@@ -12,6 +12,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 
 from bagwise.bags import Bags
+from bagwise.fitting import all_or_nothing
 from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, record_features
 
 Array = NDArray[Any]
@@ -38,10 +39,11 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
         classes, T = binary_targets(bags)
         _refuse_instance_labels(self, bags)
         rows, offsets = self._rows(bags)
-        self._shift, self._scale = _scaling(rows)
-        self._learn((rows - self._shift) / self._scale, offsets, T)
-        self.classes_ = classes
-        record_features(self, bags)
+        with all_or_nothing(self):
+            self._shift, self._scale = _scaling(rows)
+            self._learn((rows - self._shift) / self._scale, offsets, T)
+            self.classes_ = classes
+            record_features(self, bags)
         return self
 
     def predict_proba(self, X: Any) -> Floats:

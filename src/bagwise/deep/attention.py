@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.classifier import bag_accuracy, generator
+from bagwise.fitting import all_or_nothing
 from bagwise.io.requirements import require
 from bagwise.parameters import check_choice, check_integer, check_number
 from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, record_features
@@ -130,10 +131,11 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
             history, kept = train(
                 network, bags[train_rows], target[train_rows], held_out, schedule, rng
             )
-        self.network_, self.history_, self.best_epoch_ = network, history, kept
-        self.n_iter_ = len(history)
-        self.classes_ = classes
-        record_features(self, bags)
+        with all_or_nothing(self):
+            self.network_, self.history_, self.best_epoch_ = network, history, kept
+            self.n_iter_ = len(history)
+            self.classes_ = classes
+            record_features(self, bags)
         return self
 
     def predict_proba(self, X: Any) -> Array:

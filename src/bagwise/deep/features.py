@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.deep.attention import AttentionMIL
+from bagwise.fitting import all_or_nothing
 
 
 class AttentionFeatures(TransformerMixin, BaseEstimator):
@@ -49,8 +50,10 @@ class AttentionFeatures(TransformerMixin, BaseEstimator):
         network = AttentionMIL() if self.network is None else clone(self.network)
         if isinstance(network, type) or not hasattr(network, "transform"):
             raise TypeError(f"network must be an AttentionMIL, got {self.network!r}")
-        self.network_ = network.fit(X, y)
-        self.n_features_in_ = network.n_features_in_
+        network.fit(X, y)
+        with all_or_nothing(self):
+            self.network_ = network
+            self.n_features_in_ = network.n_features_in_
         return self
 
     def transform(self, X: Any) -> Bags:

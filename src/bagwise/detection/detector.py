@@ -21,6 +21,7 @@ from bagwise.detection.nms import non_maximum_suppression
 from bagwise.detection.proposals import SlidingWindows
 from bagwise.detection.targets import check_boxed_images, image_targets
 from bagwise.estimators import ProbitVGPMIL
+from bagwise.fitting import all_or_nothing
 from bagwise.parameters import check_integer, check_number
 
 Floats = NDArray[np.float64]
@@ -140,8 +141,9 @@ class WeaklySupervisedDetector(BaseEstimator):
             )
             for k in range(len(classes))
         )
-        self.classes_, self.estimators_, self.pca_ = classes, models, pca
-        self.n_features_in_ = raw[0].shape[1]
+        with all_or_nothing(self):
+            self.classes_, self.estimators_, self.pca_ = classes, models, pca
+            self.n_features_in_ = raw[0].shape[1]
         return self
 
     def detect(

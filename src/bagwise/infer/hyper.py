@@ -53,7 +53,8 @@ class EvidenceObjective:
     mean_scale: float = 1.0  # wider ones let large bags drive the mean far down
 
     def __post_init__(self) -> None:
-        self.v: Array = np.zeros(len(self.Z))  # warm start along the way
+        self.v: Array = np.zeros(len(self.Z))  # warm start: the mode of the last accepted step
+        self._tried = self.v
         self._kept: Laplace | None = None
         self.centre = self.pack(self.anchor)
         self.scale = np.full(self.centre.size, self.prior_scale)
@@ -76,13 +77,17 @@ class EvidenceObjective:
         h = self.unpack(x)
         laplace = self._laplace(h.kernel)
         mode = laplace.mode(self.v, h.c0)
-        self.v = mode.v
+        self._tried = mode.v
         gradient = self._gradient(laplace, mode, h.c0)
         deviation = (x - self.centre) / self.scale
         return (
             -mode.evidence + 0.5 * float(deviation @ deviation),
             -gradient + deviation / self.scale,
         )
+
+    def accept(self) -> None:
+        """Go on from the setting tried last; modes of rejected ones may be far from any good."""
+        self.v = self._tried
 
     def _laplace(self, kernel: Kernel) -> Laplace:
         """Laplace's method for a kernel, whose features are kept while it is the same."""
@@ -113,6 +118,7 @@ def learn(
     """
 
     def note(step: int, search: Search) -> None:
+        objective.accept()
         v = objective.v
         if monitor is not None:
             monitor.step(step, -search.value, lambda: {"v": v, "step": step} | vars(search))
@@ -136,7 +142,10 @@ def learn(
         return objective.start
     if not np.allclose(starts[0], starts[1]):
         starts.sort(key=lambda x: objective(x)[0])
-    u = search((starts[0] - objective.centre) / objective.scale)
+    u = (starts[0] - objective.centre) / objective.scale
+    first = Search(u, *in_prior_units(u))
+    objective.accept()
+    u = search(first)
     return objective.unpack(objective.centre + objective.scale * u)
 
 
