@@ -1,7 +1,5 @@
 """Chunks are cut between bags, carry the right labels, and add up to the whole."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -85,29 +83,30 @@ def test_sweeper_adds_over_chunks(size: int | None) -> None:
     assert sweeper.total(lambda c: len(c.targets.T)) == len(T)
 
 
-def subsampled(max_rows: int, seed: int = 0) -> TrainingData:
+def test_some_rows_keep_their_bags_labels_and_weights() -> None:
     data = TrainingData(X, OFFSETS, T, KNOWN, 5)
-    return data.subsample(max_rows, np.random.default_rng(seed))
+    rows = np.array([0, 2, 5, 9, 18, 22, 25])  # none of bags 1, 3
+    part = data.of_rows(rows, rows + 1.0)
+    np.testing.assert_array_equal(part.X, X[rows])
+    np.testing.assert_array_equal(part.offsets, [0, 2, 4, 5, 6, 7])
+    np.testing.assert_array_equal(part.T, T[[0, 2, 4, 5, 6]])
+    np.testing.assert_array_equal(part.known, KNOWN[rows])
+    targets = part.targets(1, 4)
+    np.testing.assert_array_equal(targets.weights, rows[2:6] + 1.0)
+    np.testing.assert_array_equal(targets.sizes, [2, 1, 1])
 
 
-@pytest.mark.parametrize("max_rows", [1, 8, 13, 20])
-def test_subsample_takes_whole_bags_with_their_labels(max_rows: int) -> None:
-    part = subsampled(max_rows)
-    assert 0 < len(part.X) < N and part.offsets[-1] == len(part.X)
-    assert part.T.any() and not part.T.all(), "both labels are kept"
-    starts = {tuple(X[start]): b for b, start in enumerate(OFFSETS[:-1])}
-    for i, (begin, end) in enumerate(pairwise(part.offsets)):
-        b = starts[tuple(part.X[begin])]
-        rows = slice(OFFSETS[b], OFFSETS[b + 1])
-        np.testing.assert_array_equal(part.X[begin:end], X[rows])
-        np.testing.assert_array_equal(part.known[begin:end], KNOWN[rows])
-        assert part.T[i] == T[b]
+def test_data_in_memory_are_the_data() -> None:
+    part = TrainingData(X.astype(np.float32), OFFSETS, T, KNOWN, 5).in_memory()
+    np.testing.assert_array_equal(part.X, X.astype(np.float32))
+    assert part.X.dtype == np.float64 and part.weights is None
+    assert part.targets(0, 7).weights is None
 
 
-def test_subsample_of_small_data_is_the_data() -> None:
-    data = TrainingData(X, OFFSETS, T)
-    np.testing.assert_array_equal(data.subsample(N, np.random.default_rng(0)).X, X)
-    np.testing.assert_array_equal(subsampled(10, seed=1).X, subsampled(10, seed=1).X)
+@pytest.mark.parametrize("size", [1, 7, None])
+def test_one_pass_adds_over_chunks(size: int | None) -> None:
+    data = TrainingData(X, OFFSETS, T, None, size)
+    np.testing.assert_allclose(data.one_pass(WHITENER, lambda c: c.X.sum(axis=0)), X.sum(axis=0))
 
 
 @pytest.mark.parametrize(("limit", "dtype"), [(0, np.float32), (10**9, np.float64)])

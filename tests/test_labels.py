@@ -1,5 +1,7 @@
 """Bag likelihoods against the enumeration of all label vectors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,64 @@ class TestEnumeration:
         )
         found = likelihood.curvature(z, targets).trace_gradient(A, P_inv)
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+@each_link
+@each_H
+@each_supervision
+@pytest.mark.parametrize("seed", range(3))
+class TestWeights:
+    """A row of weight w is w rows; weights of any size have the derivatives of their values."""
+
+    def test_whole_weights_are_repeated_rows(
+        self, link: str, H: float, supervised: bool, seed: int
+    ) -> None:
+        z, plain = problem(supervised, seed)
+        rng = np.random.default_rng(seed)
+        times = rng.integers(1, 5, len(z))
+        weighted = replace(plain, weights=times.astype(float))
+        bag_sizes = np.add.reduceat(times, plain.starts)
+        known = None if plain.known is None else np.repeat(plain.known, times)
+        repeated = make_targets(bag_sizes.tolist(), LABELS, known)
+        likelihood, z_rep = BagLikelihood(LINKS[link], H), np.repeat(z, times)
+        np.testing.assert_allclose(
+            likelihood.log_prob(z, weighted), likelihood.log_prob(z_rep, repeated), rtol=1e-12
+        )
+        # All copies of a row move together: R sums over them.
+        R = np.repeat(np.eye(len(z)), times, axis=0).T
+        found, copies = likelihood.curvature(z, weighted), likelihood.curvature(z_rep, repeated)
+        np.testing.assert_allclose(
+            likelihood.gradient(z, weighted), R @ copies.g, rtol=1e-11, atol=1e-13
+        )
+        np.testing.assert_allclose(found.g, R @ copies.g, rtol=1e-11, atol=1e-13)
+        W = R @ copies.weigh(np.eye(len(z_rep))) @ R.T
+        np.testing.assert_allclose(found.weigh(np.eye(len(z))), W, rtol=1e-11, atol=1e-12)
+        A, root = rng.normal(size=(len(z), 3)), rng.normal(size=(3, 3))
+        np.testing.assert_allclose(
+            found.trace_gradient(A, root @ root.T),
+            R @ copies.trace_gradient(R.T @ A, root @ root.T),
+            rtol=1e-10,
+            atol=1e-10,
+        )
+
+    def test_derivatives(self, link: str, H: float, supervised: bool, seed: int) -> None:
+        z, targets = problem(supervised, seed)
+        rng = np.random.default_rng(seed)
+        targets = replace(targets, weights=rng.uniform(0.3, 20.0, len(z)))
+        likelihood = BagLikelihood(LINKS[link], H)
+        found = likelihood.curvature(z, targets)
+        slope = central_difference(lambda x: float(likelihood.log_prob(x, targets).sum()), z)
+        np.testing.assert_allclose(found.g, slope, rtol=1e-6, atol=1e-6)
+        W = -central_difference(lambda x: likelihood.gradient(x, targets), z)
+        np.testing.assert_allclose(found.weigh(np.eye(len(z))), W, rtol=1e-6, atol=1e-6)
+        A, root = rng.normal(size=(len(z), 3)), rng.normal(size=(3, 3))
+        P_inv = root @ root.T
+        pull = central_difference(
+            lambda x: float(np.trace(P_inv @ likelihood.curvature(x, targets).weigh(A))), z
+        )
+        np.testing.assert_allclose(
+            found.trace_gradient(A, P_inv), pull, rtol=1e-5, atol=1e-5 * np.abs(pull).max()
+        )
 
 
 @each_link

@@ -45,6 +45,7 @@ class TrainingData:
         chunk_size: int | None = None,
         graph: Any = None,
         memory_budget: int = sys.maxsize,
+        weights: Array | None = None,
     ) -> None:
         self.X = X
         self.offsets = offsets
@@ -52,24 +53,27 @@ class TrainingData:
         self.known = known
         self.graph = graph
         self.memory_budget = memory_budget
+        self.weights = weights
         self.chunk_size = chunk_size or DEFAULT_CHUNK
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
-    def subsample(self, max_rows: int, rng: np.random.Generator) -> TrainingData:
-        """About `max_rows` rows in whole bags, the same share of both labels, in float64.
+    def of_rows(self, rows: NDArray[np.int64], weights: Array) -> TrainingData:
+        """Rows in rising order, with the number of rows that each stands for.
 
-        Its chunks have the default size, so that what is learned from it does not depend on
-        the rounding of other chunkings.
+        Bags of which there are none are left out. The rows are in memory, in float64 and in chunks
+        of the default size, so that what is learned from them does not depend on the rounding of
+        other chunkings.
         """
-        share = max_rows / len(self.X)
-        if share >= 1:
-            X = np.asarray(self.X[:], dtype=np.float64)
-            return TrainingData(X, self.offsets, self.T, self.known)
-        picked = [rng.permutation(np.flatnonzero(t == self.T)) for t in (True, False)]
-        bags = np.sort(np.concatenate([b[: max(1, round(share * len(b)))] for b in picked]))
-        part = self.of_bags(bags)
-        X = np.asarray(part.X, dtype=np.float64)
-        return TrainingData(X, part.offsets, part.T, part.known)
+        X = np.asarray(self.X[rows], dtype=np.float64)
+        offsets = np.searchsorted(rows, self.offsets)
+        T = self.T[np.diff(offsets) > 0]
+        known = None if self.known is None else self.known[rows]
+        return TrainingData(X, np.unique(offsets), T, known, weights=weights)
+
+    def in_memory(self) -> TrainingData:
+        """All rows, in memory as those of `of_rows`."""
+        X = np.asarray(self.X[:], dtype=np.float64)
+        return TrainingData(X, self.offsets, self.T, self.known)
 
     def of_bags(self, bags: NDArray[np.intp]) -> TrainingData:
         """Some of the bags, in chunks of the same number of rows."""
@@ -88,6 +92,10 @@ class TrainingData:
         source = FeatureSource(self, whitener)
         return (source.chunk(i) for i in range(len(source)))
 
+    def one_pass(self, whitener: Whitener, step: Callable[[Chunk], S]) -> S:
+        """Sum of `step(chunk)` over all chunks, whose features are not kept."""
+        return reduce(add, map(step, self.chunks(whitener)))
+
     def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> Sweeper:
         """Passes over the chunks with their features."""
         return Sweeper(self, whitener, recompute=recompute)
@@ -100,7 +108,10 @@ class TrainingData:
             known = self.known[self.offsets[first] : self.offsets[last]]
             known = None if np.all(np.isnan(known)) else known
         sizes = np.diff(self.offsets[first : last + 1])
-        return Targets(starts - starts[0], sizes, self.T[first:last], known)
+        weights = self.weights
+        if weights is not None:
+            weights = weights[self.offsets[first] : self.offsets[last]]
+        return Targets(starts - starts[0], sizes, self.T[first:last], known, weights)
 
 
 class FeatureSource:

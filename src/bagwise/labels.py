@@ -10,6 +10,9 @@ and every update is a derivative of it: E[y_n] = p_n + d/dz_n for the logistic l
 E[m_n] = mu_n + s_n d/dz_n for the probit link. Known instance labels contribute
 log P(y_n | z_n) by themselves and leave the product; a known positive settles its bag.
 H = inf is the exact "at least one positive" rule.
+
+Rows that stand for others carry a weight w_n: it multiplies l(z_n), or log P(y_n | z_n) where the
+label is known, so that a weight of 3 is a row that is there three times.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class Targets:
     sizes: NDArray[np.int64]  # (B,)
     T: NDArray[np.bool_]  # (B,) bag labels
     known: Array | None = None  # (n,) 1, 0 or NaN = unknown; None if nothing is known
+    weights: Array | None = None  # (n,) how many rows each stands for; None if only for itself
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:
@@ -62,6 +66,14 @@ class Targets:
         n = len(weights)
         ends = np.append(self.starts, n)
         return sparse.csr_array((weights, np.arange(n), ends), shape=(len(self.sizes), n))
+
+    def weighed(self, x: Array) -> Array:
+        """w_n x_n."""
+        return x if self.weights is None else self.weights * x
+
+    def log_weighed(self, log_x: Array) -> Array:
+        """log(w_n x_n) from log x_n."""
+        return log_x if self.weights is None else np.log(self.weights) + log_x
 
     def spread(self, x: Array) -> Array:
         """Repeat a bag's value for each of its rows, (B,) -> (n,)."""
@@ -111,16 +123,16 @@ class BagLikelihood:
             value = np.where(targets.settled, 0.0, value)
             sign = np.where(targets.known == 1, -1.0, 1.0)
             own = np.where(targets.free, 0.0, self.link.log_negative(sign * z))
-            value = value + targets.sum_bags(own)
+            value = value + targets.sum_bags(targets.weighed(own))
         return value - np.log1p(self.h)
 
     def _gradient(self, z: Array, x_log: Array, targets: Targets) -> Array:
-        u, _ = self._slopes(self.link.log_hazard(z), x_log, targets)
+        u, _ = self._slopes(targets.log_weighed(self.link.log_hazard(z)), x_log, targets)
         g = np.where(targets.spread(targets.T), u, -u)
         if targets.known is None:
             return g
         positive = targets.known == 1
-        own = self.link.hazard(np.where(positive, -z, z))
+        own = targets.weighed(self.link.hazard(np.where(positive, -z, z)))
         return np.where(targets.free, g, np.where(positive, own, -own))
 
     def curvature(self, z: Array, targets: Targets) -> Curvature:
@@ -134,14 +146,15 @@ class BagLikelihood:
 
     def _curvature(self, z: Array, x_log: Array, targets: Targets) -> Curvature:
         log_r = self.link.log_hazard(z)
-        u, omega = self._slopes(log_r, x_log, targets)
+        u, omega = self._slopes(targets.log_weighed(log_r), x_log, targets)
         T = targets.spread(targets.T)
         g = np.where(T, u, -u)
         r = np.exp(log_r)
         kappa, chi = self.link.ratios(z, r)
+        wr = targets.weighed(r)
         w = np.where(T, -u * kappa, u * kappa)
         third = np.where(T, -u * chi, u * chi)
-        rank_one = np.where(T, -(r + 2 * u), r - 2 * u)
+        rank_one = np.where(T, -(wr + 2 * u), wr - 2 * u)
         if targets.known is not None:
             g, w, third = self._with_known(z, targets, g, w, third)
             rank_one = np.where(targets.free, rank_one, 0.0)
@@ -155,12 +168,13 @@ class BagLikelihood:
         r = self.link.hazard(flipped)
         sign = np.where(positive, 1.0, -1.0)
         kappa, chi = self.link.ratios(flipped, r)
-        own = (sign * r, r * kappa, -sign * r * chi)
+        wr = targets.weighed(r)
+        own = (sign * wr, wr * kappa, -sign * wr * chi)
         return tuple(np.where(targets.free, f, o) for f, o in zip(free, own, strict=True))
 
     def _log_minus_L(self, z: Array, targets: Targets) -> Array:
         """log(-L_b) over free instances; -inf where a bag has none."""
-        terms = self.link.log_minus_log_negative(z)
+        terms = targets.log_weighed(self.link.log_minus_log_negative(z))
         if targets.known is not None:
             terms = np.where(targets.free, terms, -np.inf)
         top = np.maximum.reduceat(terms, targets.starts)
@@ -168,15 +182,15 @@ class BagLikelihood:
         with np.errstate(divide="ignore"):
             return shift + np.log(targets.sum_bags(np.exp(terms - targets.spread(shift))))
 
-    def _slopes(self, log_r: Array, x_log: Array, targets: Targets) -> tuple[Array, Array]:
-        """u_n = |F'| r_n and omega_n = sqrt|F''| r_n, zero for known rows and settled bags."""
+    def _slopes(self, log_wr: Array, x_log: Array, targets: Targets) -> tuple[Array, Array]:
+        """u = |F'| w r and omega = sqrt|F''| w r of each row, zero if known or in settled bags."""
         log_F1, log_F2 = self._log_F_derivatives(x_log, targets.T)
         if targets.known is not None:
             log_F1 = np.where(targets.settled, -np.inf, log_F1)
             log_F2 = np.where(targets.settled, -np.inf, log_F2)
-            log_r = np.where(targets.free, log_r, -np.inf)
-        u = np.exp(targets.spread(log_F1) + log_r)
-        return u, np.exp(0.5 * targets.spread(log_F2) + log_r)
+            log_wr = np.where(targets.free, log_wr, -np.inf)
+        u = np.exp(targets.spread(log_F1) + log_wr)
+        return u, np.exp(0.5 * targets.spread(log_F2) + log_wr)
 
     def _log_F_derivatives(self, x_log: Array, T: Array) -> tuple[Array, Array]:
         """log|F'| and log|F''| as functions of log(-L)."""

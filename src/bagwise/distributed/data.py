@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add, itemgetter
@@ -17,7 +17,7 @@ from bagwise.execution import FeatureSource, Sweeper, TrainingData
 from bagwise.features import Whitener
 from bagwise.rows import ScaledRows, is_elsewhere
 from bagwise.sites import Chunk
-from bagwise.storage import store
+from bagwise.storage import RecomputedChunks, store
 
 Array = NDArray[Any]
 S = TypeVar("S")
@@ -35,6 +35,15 @@ class DistributedData(TrainingData):
     def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> DaskSweeper:
         """Passes over the workers' chunks."""
         return DaskSweeper(self, whitener)
+
+    def one_pass(self, whitener: Whitener, step: Callable[[Chunk], S]) -> S:
+        """Sum of `step(chunk)` over all chunks, each part's on its worker."""
+        rows, dtype = self.rows, FeatureSource(self, whitener).dtype
+        futures = [
+            rows.cluster.submit(_pass_over, X, self.part(i), whitener, dtype, step)
+            for i, X in enumerate(rows.futures)
+        ]
+        return reduce(add, rows.cluster.gather(futures))
 
     def of_bags(self, bags: NDArray[np.intp]) -> DistributedData:
         """Some of the bags, in rising order, whose rows stay with their workers."""
@@ -100,7 +109,15 @@ class Part:
         """Features of the part's bags, numbered as in the whole data."""
         source = FeatureSource(self.data(X), whitener, dtype)
         kept = store(source, len(whitener.Z), self.memory_budget, recompute=False)
-        return [replace(chunk, start=chunk.start + self.start) for chunk in kept]
+        return [self._numbered(chunk) for chunk in kept]
+
+    def passing(self, X: Any, whitener: Whitener, dtype: np.dtype[Any]) -> Iterator[Chunk]:
+        """The same one by one, and none of them kept."""
+        source = FeatureSource(self.data(X), whitener, dtype)
+        return (self._numbered(chunk) for chunk in RecomputedChunks(source))
+
+    def _numbered(self, chunk: Chunk) -> Chunk:
+        return replace(chunk, start=chunk.start + self.start)
 
 
 FRESH_START = 10  # sweeps after which values per instance are handed to workers anew
@@ -163,6 +180,12 @@ def _same(values: Any) -> Any:
 
 def _build(X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any]) -> PartChunks:
     return PartChunks(part.chunks(X, whitener, dtype))
+
+
+def _pass_over(
+    X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any], step: Callable[[Chunk], Any]
+) -> Any:
+    return reduce(add, map(step, part.passing(X, whitener, dtype)))
 
 
 def _sum(step: Callable[[Chunk], Any], chunks: PartChunks) -> Any:

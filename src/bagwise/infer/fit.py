@@ -22,17 +22,17 @@ from bagwise.infer.loop import Trace
 from bagwise.infer.monitor import Monitor, State
 from bagwise.infer.newton import warn_unless_converged
 from bagwise.infer.refine import NewtonRefinement, second_order
+from bagwise.infer.thinning import START_MEAN, thin
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
 from bagwise.sites import ClimbableSites, Q, Sites, standard_q
 
 Array = NDArray[Any]
 
-LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that
+LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that, of many bags
 GOOD_R_HAT = 1.05
 # Newton's method from the very start would end in another, often lower, optimum.
 FIRST_SWEEPS = 16
-START_MEAN = -1.0  # most instances are negative before anything is known
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def fit_q(
     h = start
     if needs_evidence:
         objective = EvidenceObjective(
-            problem.data.subsample(LEARNING_ROWS, np.random.default_rng(problem.seed)),
+            learning_data(problem, anchor, mean),
             problem.likelihood,
             problem.Z,
             problem.jitter,
@@ -174,6 +174,21 @@ def watched(
 
     done = monitor.run(stage, work)
     return Q(**done["q"]), Trace(tuple(done["history"].tolist()), done["converged"])
+
+
+def learning_data(problem: Problem, kernel: Kernel, mean: float | None) -> TrainingData:
+    """The rows that hyperparameters are learned from: all, or a weighted sample of many bags'."""
+    data = problem.data
+    if len(data.X) <= LEARNING_ROWS:
+        return data.in_memory()
+
+    def work(state: State | None) -> State:
+        features = whitener(kernel, problem.Z, problem.jitter)
+        rng = np.random.default_rng(problem.seed)
+        return vars(thin(data, problem.likelihood, features, mean, LEARNING_ROWS, rng))
+
+    done = problem.monitor.run("thinning", work)
+    return data.of_rows(done["rows"], done["weights"])
 
 
 def _learned(monitor: Monitor, objective: EvidenceObjective) -> Hyperparameters:

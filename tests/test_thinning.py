@@ -1,0 +1,170 @@
+"""Thinned bags say on average, and nearly always, what whole bags say."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+
+from bagwise.execution import TrainingData
+from bagwise.features import whitener
+from bagwise.infer.thinning import (
+    Scorer,
+    Thinning,
+    draw,
+    inclusion,
+    indispensable,
+    rows_per_bag,
+    systematic,
+    water_level,
+)
+from bagwise.kernels import RBF
+from bagwise.labels import BagLikelihood
+from bagwise.links import Logistic, Probit
+from bagwise.sites import FoldedLikelihood
+from brute_force import make_targets
+
+Array = np.ndarray
+
+
+def uniform_numbers(pi: Array, order: Array) -> tuple[Array, Array]:
+    """One number for each of the samples there are, and the probability of each sample."""
+    rest = order[pi[order] < 1]
+    ends = np.unique(np.concatenate([[0.0], np.cumsum(pi[rest]) % 1, [1.0]]))
+    return (ends[1:] + ends[:-1]) / 2, np.diff(ends)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("n", "k"), [(5, 3), (40, 7), (300, 25), (300, 299)])
+class TestOneBag:
+    def sizes(self, n: int, seed: int) -> tuple[Array, Array]:
+        rng = np.random.default_rng(seed)
+        return np.exp(rng.normal(0, 3, n)), np.arange(n) == rng.integers(n)
+
+    def test_inclusion(self, n: int, k: int, seed: int) -> None:
+        size, sure = self.sizes(n, seed)
+        pi = inclusion(size, k, sure)
+        assert pi.sum() == pytest.approx(k) and pi.max() <= 1 and pi.min() > 0
+        assert pi[sure] == 1
+        ratio = pi[pi < 1] / size[pi < 1]
+        np.testing.assert_allclose(ratio, ratio[0])
+        assert np.all(size[(pi == 1) & ~sure] * ratio[0] >= 1 - 1e-9)
+
+    def test_every_row_is_drawn_with_its_probability(self, n: int, k: int, seed: int) -> None:
+        size, sure = self.sizes(n, seed)
+        pi, order = inclusion(size, k, sure), np.argsort(size)
+        found = np.zeros(n)
+        for u, probability in zip(*uniform_numbers(pi, order), strict=True):
+            rows = systematic(pi, order, u)
+            assert len(np.unique(rows)) == len(rows) == k
+            found[rows] += probability
+        np.testing.assert_allclose(found, pi, atol=1e-9)
+
+    def test_sums_are_unbiased_for_any_values(self, n: int, k: int, seed: int) -> None:
+        cost, sure = np.log(self.sizes(n, seed)[0]), self.sizes(n, seed)[1]
+        values = np.random.default_rng(seed + 10).normal(size=n)
+        size = np.exp(cost - cost.max())
+        pi = inclusion(0.5 * size / size.sum() + 0.5 / n, k, sure)
+        mean = 0.0
+        for u, probability in zip(*uniform_numbers(pi, np.argsort(cost)), strict=True):
+            rows, p = draw(cost, sure, k, u)
+            mean += probability * float(np.sum(values[rows] / p))
+        assert mean == pytest.approx(values.sum(), abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_water_level(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 60, rng.integers(1, 12))
+    max_rows = int(rng.integers(len(sizes), sizes.sum() + 1))
+    k = water_level(sizes, max_rows)
+    assert np.minimum(sizes, k).sum() <= max_rows
+    assert np.minimum(sizes, k + 1).sum() > max_rows or k >= sizes.max()
+
+
+def empty_data(sizes: Any, T: Any) -> TrainingData:
+    """Bags of these sizes whose rows take no memory."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return TrainingData(np.broadcast_to(0.0, (int(offsets[-1]), 1)), offsets, np.asarray(T))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bags", "rows"),
+    [
+        ([5000] * 400, 400, 10_000),  # slides
+        ([10**6, 100], 2, 10_000),
+        ([10**6, 10**6, 50, 50], 4, 10_000),
+        ([5] * 20_000, 2000, 10_000),  # small bags stay whole
+        ([1000] * 20_000, 2000, 10_000),
+        ([1] * 50_000, 10_000, 10_000),
+    ],
+)
+def test_many_bags_stay(sizes: list[int], bags: int, rows: int) -> None:
+    data = empty_data(sizes, np.arange(len(sizes)) % 2 == 0)
+    k = rows_per_bag(data, 10_000, np.random.default_rng(0))
+    assert np.count_nonzero(k) == bags
+    assert 0.99 * rows <= k.sum() <= rows
+    assert np.mean(data.T[k > 0]) == pytest.approx(0.5)
+
+
+def test_one_large_bag_is_thinned_evenly_first() -> None:
+    data = empty_data([30_000, 7], [True, False])
+    k = rows_per_bag(data, 1000, np.random.default_rng(0))
+    sample = Thinning(data.offsets, k, np.array([0.3, 0.6])).evenly(data)
+    np.testing.assert_array_equal(sample.rows[-7:], np.arange(30_000, 30_007))
+    np.testing.assert_array_equal(sample.weights[-7:], 1.0)
+    assert len(sample.rows) == 1000 and sample.weights.sum() == pytest.approx(30_007)
+    assert np.diff(sample.rows[:-7]).max() < 60, "the even rows are spread over the bag"
+
+
+def test_what_a_bag_cannot_lose_stays() -> None:
+    # A positive bag with one row of unknown label, and one that known positives settle.
+    known = np.concatenate([np.zeros(99), [np.nan], [1.0, 1.0], np.full(98, np.nan)])
+    targets = make_targets([100, 100], [True, True], known)
+    cost = np.concatenate([np.ones(99), [-50.0], [-60.0, -55.0], np.ones(98)])
+    sure = indispensable(targets, cost)
+    np.testing.assert_array_equal(np.flatnonzero(sure), [99, 101, 102])
+    rule = Thinning(np.array([0, 100, 200]), np.array([5, 5]), np.array([0.9, 0.1]))
+    sample = rule.of_bags(targets, cost, 0)
+    assert {99, 101, 102} <= set(sample.rows.tolist()) and len(sample.rows) == 10
+
+
+def test_a_fit_that_knows_the_positives_keeps_them_all() -> None:
+    X = np.linspace(-1, 1, 3000)[:, None]
+    data = TrainingData(X, np.array([0, 1000, 3000]), np.array([False, True]))
+    features = whitener(RBF(4.0, 0.1), np.array([[0.0], [0.9]]), 1e-6)
+    scorer = Scorer(FoldedLikelihood(BagLikelihood(Probit()), 0.0), np.array([0.0, 6.0]), -6.0)
+    rule = Thinning(data.offsets, np.array([50, 400]), np.array([0.5, 0.5]))
+    sample = data.one_pass(features, partial(rule.of_chunk, scorer=scorer))
+    hot = np.flatnonzero(np.abs(X[:, 0] - 0.9) < 0.03)
+    assert set(hot.tolist()) <= set(sample.rows.tolist())
+    A, _ = features(X)
+    z = -6.0 + A @ scorer.v
+    values = special.log_ndtr(-z)
+    cuts = np.searchsorted(sample.rows, 1000)
+    for rows, part in ((slice(0, 1000), slice(0, cuts)), (slice(1000, 3000), slice(cuts, None))):
+        found = np.sum(sample.weights[part] * values[sample.rows[part]])
+        assert found == pytest.approx(values[rows].sum(), rel=0.02)
+
+
+# --- Bags drawn from the model -------------------------------------------------------------------
+
+B, SIZE, MAX_ROWS = 60, 400, 1500
+LIKELIHOODS = {"probit": BagLikelihood(Probit()), "logistic": BagLikelihood(Logistic())}
+
+
+def drawn_from_the_model(seed: int, link: str = "probit") -> TrainingData:
+    """Half of the bags positive, with some rows in a hundred positive in those."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(B, 3, 2))
+    X = centres[np.arange(B)[:, None], rng.integers(0, 3, (B, SIZE))]
+    X = (X + 0.3 * rng.normal(size=X.shape)).reshape(-1, 2)
+    # Random Fourier features of RBF(9, 1).
+    omega, phase = rng.normal(size=(2, 500)), rng.uniform(0, 2 * np.pi, 500)
+    f = 3 * np.sqrt(2 / 500) * np.cos(X @ omega + phase) @ rng.normal(size=500)
+    noise = rng.normal(size=len(f)) if link == "probit" else rng.logistic(size=len(f))
+    top = (f + noise).reshape(B, SIZE).max(axis=1)
+    return TrainingData(X, np.arange(0, B * SIZE + 1, SIZE), top > np.median(top))
