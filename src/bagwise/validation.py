@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bagwise.bag_checks import show
+from bagwise.bag_alignment import in_bag_order
+from bagwise.bag_checks import refuse_masked, show
 from bagwise.bags import Bags, as_bags
+from bagwise.label_order import larger_category, put_positive_last, refuse_text
 
 Array = NDArray[Any]
 
@@ -26,7 +28,8 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
             "labels: give one label per bag, fit(bags, y) or Bags.from_arrays(..., y=...)"
         )
     if y is not None:
-        bags = bags.with_labels(column_or_1d(y, warn=True))
+        refuse_masked(y, "y")
+        bags = bags.with_labels(column_or_1d(in_bag_order(y, bags.ids, "y"), warn=True))
     return bags
 
 
@@ -39,8 +42,15 @@ def record_features(estimator: Any, bags: Bags) -> None:
         del estimator.feature_names_in_
 
 
-def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
-    """The two classes in sorted order and which bags belong to the second."""
+def binary_targets(
+    bags: Bags, given: Any = None, positive: Any = None
+) -> tuple[Array, NDArray[np.bool_]]:
+    """The negative and the positive class, and which bags belong to the second.
+
+    `given` are the labels as `fit` got them, of which ordered categories say which is positive.
+    Where every bag has one instance, the two classes have the same standing, and text is taken in
+    sorted order as by scikit-learn's own classifiers.
+    """
     y = np.asarray(bags.y)
     if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
         raise ValueError("Input y contains infinity; bag labels must be two finite values or names")
@@ -62,6 +72,12 @@ def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
             f"{len(classes)} label values, {classes[:5].tolist()}; for more than two classes use "
             "bagwise.OneVsRestMIL, one class against the rest"
         )
+    if positive is None:
+        positive = larger_category(given)
+    if positive is not None:
+        classes = put_positive_last(classes, positive)
+    elif bags.n_instances > len(bags):
+        refuse_text(classes)
     return classes, y == classes[1]
 
 
