@@ -118,7 +118,7 @@ def test_what_cannot_be_found_is_refused(index: Any, message: str) -> None:
 def test_ids_that_look_like_row_numbers_in_another_order_are_refused() -> None:
     X = [[[1.0]], [[2.0]], [[3.0]]]
     y = pd.Series([0, 1, 0])
-    with pytest.raises(ValueError, match="these numbers in another order.*say which is meant"):
+    with pytest.raises(ValueError, match=r"these numbers in another order.*say which is meant"):
         bw.Bags.from_list(X, y, ids=[2, 0, 1])
     ids = [str(i) for i in range(12)]  # as text they sort as 0, 1, 10, 11, 2
     with pytest.raises(ValueError, match="these numbers in another order"):
@@ -170,7 +170,7 @@ def test_fit_takes_the_positive_label(model: Any, bags: bw.Bags, tmp_path: Any) 
 @pytest.mark.parametrize("model", [quick(), quick_linear(), MILR()], ids=lambda m: type(m).__name__)
 def test_text_without_positive_is_refused(model: Any, bags: bw.Bags) -> None:
     for args in ((bags, NAMES[bags.y]), (bags.with_labels(NAMES[bags.y]),)):
-        with pytest.raises(ValueError, match="labels are text, 'cancer' and 'healthy'.*positive="):
+        with pytest.raises(ValueError, match=r"labels are text, 'cancer' and 'healthy'.*positive="):
             model.fit(*args)
     objects = NAMES[bags.y].astype(object)
     with pytest.raises(ValueError, match="the labels are text"):
@@ -218,7 +218,7 @@ def test_a_positive_label_that_does_not_fit(bags: bw.Bags) -> None:
         bags.with_labels(names, positive="Cancer")
     with pytest.raises(ValueError, match="positive='Cancer' is none of the labels"):
         quick_linear().fit(bags, names, positive="Cancer")
-    with pytest.raises(ValueError, match="two classes.*OneVsRestMIL"):
+    with pytest.raises(ValueError, match=r"two classes.*OneVsRestMIL"):
         THREE.with_labels(["x", "y", "z"], positive="x")
     with pytest.warns(UserWarning, match="no bag has the label positive='cancer'"):
         assert THREE.with_labels(["healthy"] * 3, positive="cancer").y.tolist() == [0, 0, 0]

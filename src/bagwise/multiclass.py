@@ -30,7 +30,7 @@ from bagwise.model_states import (
     set_feature_names,
 )
 from bagwise.parameters import check_integer
-from bagwise.validation import bags_to_predict, record_features
+from bagwise.validation import bags_to_predict, check_magnitude, record_features
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -116,6 +116,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             classes, T = _class_targets(labels, self.class_names)
         _check_classes(classes, T)
         _check_no_instance_labels(bags)
+        check_magnitude(bags, self.estimator)
         shared = _with_shared_inducing(self.estimator, bags.X)
         self.estimators_: list[Any] = Parallel(n_jobs=self.n_jobs)(
             delayed(_fit_class)(shared, bags, T[:, k]) for k in range(len(classes))

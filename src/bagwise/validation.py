@@ -14,8 +14,35 @@ from bagwise.bag_alignment import in_bag_order
 from bagwise.bag_checks import refuse_masked, show
 from bagwise.bags import Bags, as_bags
 from bagwise.label_order import larger_category, put_positive_last, refuse_text
+from bagwise.parameters import check_dtype
+from bagwise.rows import column_range
 
 Array = NDArray[Any]
+
+_LARGEST = {"float64": 1e100, "float32": 1e30}
+
+
+def check_magnitude(bags: Bags, estimator: Any) -> None:
+    """Raise where features are too large: models square them, and model files hold them.
+
+    The limit is that of the precision in which the estimator works, its `dtype` if it has one.
+    """
+    precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
+    limit = _LARGEST[precision]
+    low, high = column_range(bags.X)
+    size = np.maximum(np.abs(low), np.abs(high))
+    if np.all(size < limit):
+        return
+    column = int(np.argmax(size >= limit))
+    where = ""
+    if isinstance(bags.X, np.ndarray):
+        row = int(np.argmax(np.abs(bags.X[:, column])))
+        where = f" (bag {show(bags.ids[bags.bag_index[row]])}, input row {bags.row_index[row]})"
+    name = "" if bags.feature_names is None else f" ({bags.feature_names[column]!r})"
+    raise ValueError(
+        f"features must be below {limit:g} in size ({precision}); feature {column}{name} has "
+        f"{size[column]:.3g}{where}; correct the entry, or divide the feature by a power of ten"
+    )
 
 
 def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
@@ -30,6 +57,7 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
     if y is not None:
         refuse_masked(y, "y")
         bags = bags.with_labels(column_or_1d(in_bag_order(y, bags.ids, "y"), warn=True))
+    check_magnitude(bags, estimator)
     return bags
 
 
@@ -116,6 +144,7 @@ def bags_to_predict(estimator: Any, X: Any) -> Bags:
             f"{estimator.n_features_in_} features as input: give the features it was fitted on, "
             "in the same order"
         )
+    check_magnitude(bags, estimator)
     return bags
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,6 +69,8 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
     >>> model.predict_proba(bags).shape, model.attention(bags).shape
     ((40, 2), (400,))
     """
+
+    dtype: ClassVar[Any] = np.float32  # in which networks compute
 
     def __init__(
         self,
