@@ -402,3 +402,77 @@ def test_inspect_rounds_and_counts(fitted: Path) -> None:
     assert re.search(r"fit +\d+ iterations?, converged", card)
     said = run("report", fitted / "m.bagwise", fitted / "cells.csv", "-o", fitted / "r.html").stderr
     assert re.search(r"\(\d+ kB\)", said)
+
+
+FOREIGN = """seen,day,time,price,code,flag,note,score
+2024-03-01 10:00,2024-03-01,10:30,0.10,007,TRUE,,-1.50
+2024-03-01T10:00:00Z,,,1.,12,no,NA,+2
+"""
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+@pytest.mark.parametrize("named", [True, False], ids=["named features", "features without names"])
+def test_the_users_cells_are_written_as_they_stand(
+    fitted: Path, tmp_path: Path, ending: str, named: bool
+) -> None:
+    sep = "," if ending == ".csv" else "\t"
+    head, *rows = FOREIGN.replace(",", sep).splitlines()
+    lines = (fitted / "cells.csv").read_text().replace(",", sep).splitlines()
+    if not named:  # all other numeric columns are features then
+        head, *rows = (sep.join(line.split(sep)[:3]) for line in (head, *rows))
+    table = [f"{lines[0]}{sep}{head}"]
+    table += [f"{line}{sep}{rows[i % 2]}" for i, line in enumerate(lines[1:])]
+    (tmp_path / f"t{ending}").write_text("\n".join(table) + "\n")
+    model = fitted / "m.bagwise"
+    if not named:
+        loaded = bw.load(model)
+        del loaded.feature_names_in_
+        loaded.save(model := tmp_path / "m.bagwise")
+    out = tmp_path / f"out{ending}"
+    good("predict", model, tmp_path / f"t{ending}", "--instances", "-o", out)
+    header, *written = out.read_text().splitlines()
+    first = header.split(sep).index("seen")
+    width = len(head.split(sep))
+    for i, line in enumerate(written):
+        assert line.split(sep)[first : first + width] == rows[i % 2].split(sep)
+
+
+def test_files_with_types_get_numbers_but_no_dates(fitted: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(fitted / "cells.csv").assign(day="2024-03-01", price="0.10", code="007")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    good("predict", fitted / "m.bagwise", tmp_path / "t.csv", "--instances",
+         "-o", tmp_path / "p.parquet")  # fmt: skip
+    out = pd.read_parquet(tmp_path / "p.parquet")
+    assert out["day"].tolist() == ["2024-03-01"] * len(out)
+    assert out["price"].tolist() == [0.1] * len(out)
+    assert out["code"].tolist() == ["007"] * len(out)
+    assert out["x"].dtype.kind == "i"
+
+
+def test_whole_numbers_with_gaps_stay_whole(fitted: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(fitted / "cells.csv")
+    frame["case"] = pd.array([2**60 + 1, None] * (len(frame) // 2), dtype="Int64")
+    frame.to_parquet(tmp_path / "t.parquet")
+    good("predict", fitted / "m.bagwise", tmp_path / "t.parquet", "--instances",
+         "-o", tmp_path / "p.csv")  # fmt: skip
+    out = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert out["case"].tolist() == [str(2**60 + 1), ""] * (len(frame) // 2)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_row_numbers_are_left_out_and_said(fitted: Path, tmp_path: Path, ending: str) -> None:
+    frame = pd.read_csv(fitted / "cells.csv").drop(columns=["x", "y"])
+    frame["id"], frame["index"] = range(len(frame)), range(len(frame))
+    frame.insert(0, "Unnamed: 0", range(len(frame)))
+    path = tmp_path / f"t{ending}"
+    if ending == ".csv":
+        frame.to_csv(path)  # with an index, which is a column without a name
+    else:
+        frame.to_parquet(path)
+    done = run("fit", path, "--positive", "cancer", "-o", tmp_path / "m.bagwise")
+    assert done.exit_code == 0, done.stderr
+    assert "left out, row numbers or ids by name:" in done.stderr
+    for name in ("'Unnamed: 0'", "'id'", "'index'"):
+        assert name in done.stderr.split("row numbers or ids by name:")[1].splitlines()[0]
+    assert bw.load(tmp_path / "m.bagwise").feature_names_in_.tolist() == ["area", "shade"]
+    assert "left out, not numeric: 'comment'" in done.stderr

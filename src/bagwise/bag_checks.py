@@ -128,8 +128,22 @@ def check_bag_ids(bag_ids: ArrayLike, n_rows: int) -> tuple[Array, Array]:
     return ids, bag_of_row
 
 
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise where entries of a numpy masked array are masked: np.asarray would unmask them."""
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
+        return
+    first = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(values))[0])
+    place = first[0] if len(first) == 1 else first
+    unknown = f"{name}.filled(-1) for unknown labels, or " if name == "instance_labels" else ""
+    raise ValueError(
+        f"{name} must not be masked; {int(np.ma.count_masked(values))} entries are, the first at "
+        f"{place}; {unknown}drop or impute them, or pass {name}.data to use what the mask hides"
+    )
+
+
 def _as_array(values: Any, name: str) -> Array:
-    """np.asarray with an error of ours for ragged input."""
+    """np.asarray with an error of ours for ragged input and for masked entries."""
+    refuse_masked(values, name)
     try:
         return np.asarray(values)
     except ValueError as error:
@@ -248,7 +262,7 @@ def check_instance_labels(labels: Any, n_rows: int) -> NDArray[np.float64]:
 
 def check_coords(coords: Any, n_rows: int, name: str = "coords") -> Array:
     """Check coordinates: (n, k) finite numbers; a flat (n,) array is one column."""
-    _reject_text(coords, name)
+    _reject_text(coords, name)  # and what is masked
     array = np.asarray(coords)
     if array.ndim == 1:
         array = array[:, None]

@@ -18,6 +18,7 @@ from bagwise.bag_checks import (
     check_coords,
     check_features,
     names_of,
+    refuse_masked,
     show,
     some,
 )
@@ -35,6 +36,7 @@ def _one_bag(X: Any, label: str) -> Array:
     """One element of Bags.from_list as a numeric 2-D array."""
     if sparse.issparse(X):
         raise TypeError(f"{label} is sparse; Sparse data is not supported; use X.toarray()")
+    refuse_masked(X, label)
     try:
         array = np.asarray(X)
     except ValueError as error:
@@ -78,6 +80,7 @@ def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:
     In a list of arrays, None stands for a bag about which nothing is known.
     """
     depth = 2 if name == "coords" else 1
+    refuse_masked(values, name)
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values
     if not any(v is not None and np.ndim(v) == depth for v in values):
@@ -89,6 +92,7 @@ def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:
         )
     parts = []
     for value, size, bag in zip(values, sizes, ids, strict=True):
+        refuse_masked(value, f"{name} of bag {show(bag)}")
         part = np.full(size, None) if value is None and depth == 1 else np.asarray(value)
         if part.ndim != depth or len(part) != size:
             raise ValueError(
@@ -111,10 +115,8 @@ def shared_names(arrays: Sequence[Any], ids: Array) -> tuple[str, ...] | None:
     return first
 
 
-def check_frame(
-    df: pd.DataFrame, named: list[Any], coords: list[Any], features: Sequence[Any] | None
-) -> list[Any]:
-    """Check the columns that Bags.from_frame needs and return the feature columns."""
+def check_is_frame(df: Any, features: Any) -> None:
+    """Check that Bags.from_frame was given a table whose columns can be told apart."""
     import pandas as pd
 
     if not isinstance(df, pd.DataFrame):
@@ -127,11 +129,16 @@ def check_frame(
             f"features must be a list of column names, got the string {features!r}; pass "
             f"[{features!r}]"
         )
-    there = list(df.columns)
     if not df.columns.is_unique:
-        raise ValueError(f"column names must be distinct; got {there}; rename the repeated ones")
-    used = [*named, *coords]
-    chosen = [c for c in there if c not in used] if features is None else list(features)
+        names = list(df.columns)
+        raise ValueError(f"column names must be distinct; got {names}; rename the repeated ones")
+
+
+def check_frame(df: pd.DataFrame, used: list[Any], chosen: list[Any], coords: list[Any]) -> None:
+    """Check that the columns of Bags.from_frame are there, and that features are numbers."""
+    import pandas as pd
+
+    there = list(df.columns)
     for name in (*used, *chosen):
         if name not in there:
             raise ValueError(
@@ -146,12 +153,19 @@ def check_frame(
                 f"features and coords must be numeric; column {name!r} has dtype "
                 f"{df[name].dtype}; choose the columns with features=[...], or convert it"
             )
-    return chosen
 
 
 def frame_column(df: pd.DataFrame, column: Any) -> Array:
     """One column of ids, labels or groups, without missing entries."""
     return as_1d(df[column].to_numpy(), f"column {column!r}")
+
+
+def frame_labels(df: pd.DataFrame, column: Any, bag_ids: Array) -> Any:
+    """The label of each bag; of ordered categories with their order."""
+    import pandas as pd
+
+    labels, dtype = frame_per_bag(df, column, bag_ids), df[column].dtype
+    return pd.Categorical(labels, dtype=dtype) if getattr(dtype, "ordered", False) else labels
 
 
 def frame_per_bag(df: pd.DataFrame, column: Any, bag_ids: Array) -> Array:
@@ -176,6 +190,7 @@ def check_marks(marks: ArrayLike, radius: float, n_dims: int) -> Array:
         raise ValueError(
             f"radius must be a positive finite number in the units of coords; got {radius!r}"
         )
+    refuse_masked(marks, "marks")
     array = np.asarray(marks)
     if array.size == 0:
         return np.empty((0, n_dims))

@@ -11,7 +11,15 @@ from numpy.typing import ArrayLike
 
 from bagwise import bag_checks as check
 from bagwise import bag_inputs as inputs
+from bagwise.bag_alignment import refuse_other_row_order
 from bagwise.bag_checks import Array
+from bagwise.frame_columns import (
+    BY_NAME,
+    choose_features,
+    recognise,
+    say_columns,
+    warn_of_labels,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,17 +48,29 @@ class BagSources:
         groups: ArrayLike | None = None,
         instance_ids: ArrayLike | None = None,
         feature_names: Sequence[str] | None = None,
+        positive: Any = None,
     ) -> Self:
         """Build bags from one row per instance and the bag id of each row, in any order.
 
         Bags come in the order of `np.unique(bag_ids)`; `y` and `groups` have one entry per bag
-        in that order. Rows keep their order inside a bag; X is not copied if `bag_ids` is sorted.
+        in that order, or are pandas Series whose index holds the bag ids, in any order. Rows keep
+        their order inside a bag; X is not copied if `bag_ids` is sorted.
+
+        `positive` is the label that a bag has when at least one of its instances is positive:
+        `bags.y` is then 1 for it and 0 for the other. Two ordered categories of pandas are 0 and 1
+        by themselves. Other labels stay as they are.
 
         >>> from bagwise import Bags
         >>> bags = Bags.from_arrays([[1.0], [2.0], [3.0]], [7, 5, 7], y=["no", "yes"])
         >>> bags.ids, bags.row_index
         (array([5, 7]), array([1, 0, 2]))
+        >>> Bags.from_arrays(np.eye(2), ["s1", "s2"], ["healthy", "cancer"], positive="cancer").y
+        array([0, 1])
         """
+        rows = {"bag_ids": bag_ids, "instance_labels": instance_labels}
+        rows |= {"coords": coords, "instance_ids": instance_ids}
+        for name, values in rows.items():
+            refuse_other_row_order(X, values, name)
         names = feature_names if feature_names is not None else check.names_of(X)
         X = check.check_features(X)
         ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
@@ -61,6 +81,7 @@ class BagSources:
             ids,
             None if in_order else np.argsort(bag_of_row, kind="stable"),
             y=y,
+            positive=positive,
             instance_labels=instance_labels,
             coords=coords,
             groups=groups,
@@ -80,11 +101,13 @@ class BagSources:
         groups: ArrayLike | None = None,
         instance_ids: Any = None,
         feature_names: Sequence[str] | None = None,
+        positive: Any = None,
     ) -> Self:
         """Build bags from a list of (n_b, D) arrays, one per bag.
 
         `instance_labels`, `coords` and `instance_ids` are lists of arrays too, or one array over
         all rows; None in the list of `instance_labels` means that none of that bag is known.
+        `y`, `groups` and `positive` are those of `from_arrays`.
 
         >>> from bagwise import Bags
         >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], y=[0, 1]).sizes
@@ -105,9 +128,8 @@ class BagSources:
             if values is not None:
                 rows[name] = inputs.flatten_rows(values, sizes, bag_ids, name)
         names = feature_names if feature_names is not None else inputs.shared_names(arrays, bag_ids)
-        return cls._checked(
-            X, offsets, bag_ids, None, y=y, groups=groups, feature_names=names, **rows
-        )
+        more = {"y": y, "positive": positive, "groups": groups, "feature_names": names}
+        return cls._checked(X, offsets, bag_ids, None, **more, **rows)
 
     @classmethod
     def from_frame(
@@ -115,18 +137,24 @@ class BagSources:
         df: pd.DataFrame,
         bag: str = "bag_id",
         label: str | None = "label",
-        instance_label: str | None = None,
-        coords: str | Sequence[str] | None = None,
+        instance_label: str | None = BY_NAME,
+        coords: str | Sequence[str] | None = BY_NAME,
         *,
         features: Sequence[str] | None = None,
-        group: str | None = None,
-        instance_id: str | None = None,
+        group: str | None = BY_NAME,
+        instance_id: str | None = BY_NAME,
+        positive: Any = None,
     ) -> Self:
         """Build bags from a pandas table with one row per instance.
 
         `label` and `group` name columns that are constant inside a bag (`label=None`: no labels).
-        `features` defaults to all columns not named otherwise. Bags come in the order of
-        `np.unique` of the bag column.
+        Columns that `to_frame` writes (`instance_label`, `group`, `instance_id`, `coord_0`, ...)
+        are recognised by their names, with a warning that says so; None means no such column.
+        `features` defaults to all columns not named otherwise, without row numbers and ids
+        (`index`, `id`, `patient_id`, `Unnamed: 0`, ...), which are left out with a warning; so are
+        0/1 features that look like labels warned of. `positive` is the label of bags with a
+        positive instance, see `from_arrays`. Bags come in the order of `np.unique` of the bag
+        column.
 
         >>> from bagwise import Bags
         >>> import pandas as pd
@@ -135,19 +163,46 @@ class BagSources:
         >>> bags.ids.tolist(), bags.y, bags.feature_names
         (['s1', 's2'], array([1, 0]), ('area',))
         """
-        columns = [coords] if isinstance(coords, str) else list(coords or ())
-        named = [c for c in (bag, label, instance_label, group, instance_id) if c is not None]
-        chosen = inputs.check_frame(df, named, columns, features)
+        asked = {"instance_label": instance_label, "coords": coords, "group": group}
+        asked |= {"instance_id": instance_id, "bag": bag, "label": label}
+        inputs.check_is_frame(df, features)
+        found, guessed = recognise(df, asked, features)
+        used = [c for role, c in found.items() if c is not None and role != "coords"]
+        chosen, left = choose_features(df, [*used, *found["coords"]])
+        if features is not None:
+            chosen, left = list(features), []
+        inputs.check_frame(df, [*used, *found["coords"]], chosen, found["coords"])
+        say_columns(guessed, left)
+        bags = cls._from_columns(df, chosen, positive, **found)
+        warn_of_labels(bags.X, bags.offsets, bags.y, bags.feature_names)
+        return bags
+
+    @classmethod
+    def _from_columns(
+        cls,
+        df: pd.DataFrame,
+        features: list[Any],
+        positive: Any,
+        *,
+        bag: Any,
+        label: Any,
+        instance_label: Any,
+        coords: list[Any],
+        group: Any,
+        instance_id: Any,
+    ) -> Self:
+        """Build bags from columns that are known and checked."""
         ids = inputs.frame_column(df, bag)
         return cls.from_arrays(
-            df[chosen],
+            df[features],
             ids,
-            y=None if label is None else inputs.frame_per_bag(df, label, ids),
+            y=None if label is None else inputs.frame_labels(df, label, ids),
             groups=None if group is None else inputs.frame_per_bag(df, group, ids),
             instance_labels=None if instance_label is None else df[instance_label].to_numpy(),
-            coords=df[columns].to_numpy(dtype=float, na_value=np.nan) if columns else None,
+            coords=df[coords].to_numpy(dtype=float, na_value=np.nan) if coords else None,
             instance_ids=None if instance_id is None else inputs.frame_column(df, instance_id),
-            feature_names=[str(c) for c in chosen],
+            feature_names=[str(c) for c in features],
+            positive=positive,
         )
 
     @classmethod

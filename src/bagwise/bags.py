@@ -10,10 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import train_test_split
 
 from bagwise import bag_checks as check
+from bagwise.bag_alignment import in_bag_order
 from bagwise.bag_checks import Array
 from bagwise.bag_inputs import offsets_of
 from bagwise.bag_keys import resolve_key
 from bagwise.bag_sources import BagSources
+from bagwise.column_names import is_own, numbers_rows
+from bagwise.label_order import bag_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,11 +97,12 @@ class Bags(BagSources):
         if order is not None:
             check.check_sortable(X)
             rows = {name: values[order] for name, values in rows.items()}
-        per_bag = {
-            name: check.check_per_bag(more[name], n_bags, n_rows, name)
-            for name in ("y", "groups")
-            if more.get(name) is not None
-        }
+        per_bag: dict[str, Any] = {}
+        if more.get("y") is not None:
+            per_bag["y"] = bag_labels(more["y"], ids, n_rows, more.get("positive"))
+        if more.get("groups") is not None:
+            groups = in_bag_order(more["groups"], ids, "groups")
+            per_bag["groups"] = check.check_per_bag(groups, n_bags, n_rows, "groups")
         names = check.check_feature_names(more.get("feature_names"), X.shape[1])
         check.check_finite(rows["X"], offsets, ids, rows["row_index"], names)
         return cls._build(**rows, **per_bag, offsets=offsets, ids=ids, feature_names=names)
@@ -156,14 +160,17 @@ class Bags(BagSources):
         in_test = np.isin(unit_of_bag, test_units)
         return self[~in_test], self[in_test]
 
-    def with_labels(self, y: ArrayLike | None) -> Bags:
+    def with_labels(self, y: ArrayLike | None, *, positive: Any = None) -> Bags:
         """Return the same bags with other labels (None: without).
+
+        A pandas Series whose index holds the bag ids is put in their order. With `positive`
+        labels become 1 where they are that value and 0 elsewhere.
 
         >>> Bags.from_list([[[1.0]]], y=[0]).with_labels(["healthy"]).y
         array(['healthy'], dtype='<U7')
         """
         if y is not None:
-            y = check.check_per_bag(y, len(self), self.n_instances, "y")
+            y = bag_labels(y, self.ids, self.n_instances, positive)
         return self._replace(y=y)
 
     def with_instance_labels(self, labels: ArrayLike | None) -> Bags:
@@ -197,7 +204,8 @@ class Bags(BagSources):
         """Return a pandas table with one row per instance, as `from_frame` reads it.
 
         Columns: bag_id, then label, group, instance_id, instance_label, coord_0... where the
-        bags have them, then the features (x0... if they have no names).
+        bags have them, then the features (x0... if they have no names). Features that
+        `from_frame` would take for something else by their names (`label`, `id`) are refused.
 
         >>> Bags.from_list([[[1.0], [2.0]]], y=[1], ids=["s1"]).to_frame().values.tolist()
         [['s1', 1, 1.0], ['s1', 1, 2.0]]
@@ -222,7 +230,8 @@ class Bags(BagSources):
         if self.coords is not None:
             columns |= {f"coord_{j}": c for j, c in enumerate(self.coords.T)}
         names = self.feature_names or tuple(f"x{j}" for j in range(self.n_features))
-        if clash := sorted(set(names) & set(columns)):
+        columns_of = zip(names, self.X.T, strict=True)
+        if clash := sorted(n for n, x in columns_of if is_own(n) or numbers_rows(n, x)):
             raise ValueError(
                 f"features must not be called {clash} in a table; rename them with "
                 "bags.with_X(bags.X, feature_names=[...])"

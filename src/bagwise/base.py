@@ -107,6 +107,7 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         X: Any,
         y: ArrayLike | None = None,
         *,
+        positive: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
@@ -119,8 +120,11 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         ----------
         X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
             `bagwise.distributed.DaskBags`.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type;
-            the larger one in sorted order is the positive class.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
+            Series whose index holds the bag ids is put in their order.
+        positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
+            of two numbers or of two ordered categories; text needs it, but for pairs such as no
+            and yes.
         checkpoint : a file to which the state of the fit is written every `checkpoint_minutes`,
             and on Ctrl-C. The state before it stays beside it, as `<file>.previous`.
         resume : a checkpoint to go on from, with the same data and arguments; further states
@@ -136,6 +140,7 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
             X,
             y,
             client,
+            positive=positive,
             checkpoint=checkpoint,
             checkpoint_minutes=checkpoint_minutes,
             resume=resume,

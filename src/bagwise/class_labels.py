@@ -9,17 +9,9 @@ from numpy.typing import NDArray
 
 from bagwise.bag_checks import show
 from bagwise.io.streams import TableError
+from bagwise.label_order import is_obvious
 
 Array = NDArray[Any]
-
-# Pairs of text labels that say by themselves which is positive, in lower case.
-_OBVIOUS = {
-    ("no", "yes"),
-    ("n", "y"),
-    ("false", "true"),
-    ("neg", "pos"),
-    ("negative", "positive"),
-}
 
 
 def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | None]:
@@ -47,7 +39,7 @@ def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | Non
             raise TableError(f"--positive {positive!r} is none of the labels {found}")
         return [next(v for v in found if v != match[0]), match[0]], None
     if isinstance(found[1], str):
-        if tuple(v.lower() for v in found) not in _OBVIOUS:
+        if not is_obvious(found):
             raise TableError(
                 f"the labels are text, {found[0]!r} and {found[1]!r}; say which one a bag has "
                 f"when at least one instance is positive, e.g. --positive {found[0]!r}"

@@ -17,6 +17,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bagwise.bag_alignment import in_bag_order
 from bagwise.bags import Bags
 from bagwise.distributed import connected
 from bagwise.fitting import all_or_nothing
@@ -69,6 +70,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         X: Any,
         y: ArrayLike | None = None,
         *,
+        positive: Any = None,
         callbacks: Sequence[Callback] = (),
         client: Any = None,
     ) -> Self:
@@ -78,8 +80,11 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         ----------
         X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
             `bagwise.distributed.DaskBags`.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type;
-            the larger one in sorted order is the positive class.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
+            Series whose index holds the bag ids is put in their order.
+        positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
+            of two numbers or of two ordered categories; text needs it, but for pairs such as no
+            and yes.
         callbacks : functions called after every step as f(stage, step, objective, seconds).
             `begin(model)` and `end()` of those that have them are called before and after.
         client : the Dask client whose workers hold `DaskBags`.
@@ -87,7 +92,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
-        return self._fit(X, y, client, callbacks=callbacks)
+        return self._fit(X, y, client, positive=positive, callbacks=callbacks)
 
     def _fit(
         self,
@@ -95,6 +100,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         y: ArrayLike | None,
         client: Any,
         *,
+        positive: Any,
         callbacks: Sequence[Callback],
         **more: Any,
     ) -> Self:
@@ -102,7 +108,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         with all_or_nothing(self), listening(callbacks, self):
             bags = bags_to_fit(self, connected(X, client), y)
-            classes, T = binary_targets(bags)
+            classes, T = binary_targets(bags, y, positive)
             known, rng = known_labels(bags, T), generator(self.random_state)
             with suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags)):
                 self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
@@ -295,7 +301,7 @@ def plain_seed(random_state: Any) -> int | None:
 
 def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:
     """Share of bags that a model predicts rightly; `y` defaults to the labels of the bags."""
-    truth = bags.y if y is None else y
+    truth = bags.y if y is None else in_bag_order(y, bags.ids, "y")
     if truth is None:
         raise ValueError("score needs labels: pass y, or Bags with y")
     return float(accuracy_score(truth, model.predict(bags), sample_weight=sample_weight))

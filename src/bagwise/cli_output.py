@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from bagwise.class_labels import class_names
 from bagwise.cli_errors import say
 from bagwise.io.atomic import refuse_existing
+from bagwise.io.frames import with_numbers
 from bagwise.io.geojson import write_geojson
-from bagwise.io.write_tables import check_writable, write_table
+from bagwise.io.write_tables import check_writable, has_text, write_table
 from bagwise.model_card import (
     bag_score_line,
     describe_fit,
@@ -68,6 +70,8 @@ def write_predictions(
         return done | _write_tiles(table, found, _tile_files(table, path), tile_size, force)
     if path.lower().endswith(GEOJSON_ENDS):
         return done | _write_tiles(table, found, [path], tile_size, force)
+    if not has_text(path):
+        table = replace(table, rows=with_numbers(table.rows))
     frame = (instance_frame if instances else bag_frame)(model, table, found)
     write_table(frame, path, overwrite=force)
     return done | {"rows": len(frame), "files": 1}

@@ -23,8 +23,8 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
         raise ValueError("it has no posterior")
     classes = model.classes_
     two = isinstance(classes, np.ndarray) and classes.shape == (2,)
-    if not two or classes.dtype.kind not in "biufUSM" or not classes[0] < classes[1]:
-        raise ValueError(f"classes_ must be two values in order, got {classes!r:.80}")
+    if not two or classes.dtype.kind not in "biufUSM" or not classes[0] != classes[1]:
+        raise ValueError(f"classes_ must be two different values, got {classes!r:.80}")
     D = check_integer("n_features_in_", model.n_features_in_, at_least=1)
     for posterior in getattr(model.posterior_, "posteriors", (model.posterior_,)):
         if len(posterior.shift) != D:

@@ -14,6 +14,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from bagwise.bag_alignment import in_bag_order
+from bagwise.bag_checks import refuse_masked
 from bagwise.bags import Bags, as_bags
 from bagwise.classifier import bag_accuracy, register_kernels, same_unit
 from bagwise.fitting import all_or_nothing
@@ -29,7 +31,7 @@ from bagwise.model_states import (
     set_feature_names,
 )
 from bagwise.parameters import check_integer
-from bagwise.validation import bags_to_predict, record_features
+from bagwise.validation import bags_to_predict, check_magnitude, record_features
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -103,7 +105,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ----------
         X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
         y : (B,) the class of each bag, or (B, K) a matrix of 0 and 1; overrides the labels of
-            the bags.
+            the bags. A pandas Series or table whose index holds the bag ids is put in their order.
         """
         _check_estimator(self.estimator)
         bags = as_bags(X, estimator_name=type(self).__name__)
@@ -115,6 +117,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             classes, T = _class_targets(labels, self.class_names)
         _check_classes(classes, T)
         _check_no_instance_labels(bags)
+        check_magnitude(bags, self.estimator)
         shared = _with_shared_inducing(self.estimator, bags.X)
         models = Parallel(n_jobs=self.n_jobs)(
             delayed(_fit_class)(shared, bags, T[:, k]) for k in range(len(classes))
@@ -241,7 +244,8 @@ def one_vs_rest_from_state(state: Any) -> OneVsRestMIL:
 
 def _labels(model: OneVsRestMIL, bags: Bags, y: Any) -> Array:
     """(B,) classes or (B, K) matrix, one row per bag."""
-    labels = bags.y if y is None else y
+    labels = bags.y if y is None else in_bag_order(y, bags.ids, "y")
+    refuse_masked(labels, "y")
     if labels is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None and the "

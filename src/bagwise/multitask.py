@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from bagwise.bag_alignment import in_bag_order
 from bagwise.bag_checks import as_1d, check_per_bag, show
 from bagwise.bags import Bags
 from bagwise.infer.monitor import Callback
@@ -56,6 +57,7 @@ class MultiTaskMIRVM(MIRVM):
         y: ArrayLike | None = None,
         tasks: ArrayLike | None = None,
         *,
+        positive: Any = None,
         callbacks: Sequence[Callback] = (),
         client: Any = None,
     ) -> Self:
@@ -67,10 +69,10 @@ class MultiTaskMIRVM(MIRVM):
             0, 1, ...); or one set of bags, or `DaskBags`, as any other model takes it.
         y : one label per bag, in the order of the bags; overrides the labels of the bags.
         tasks : one task name per bag, where X is one set of bags. Without it there is one task.
-        callbacks, client : as in `MIRVM.fit`.
+        positive, callbacks, client : as in `MIRVM.fit`.
         """
         X, tasks = _joined(X, tasks)
-        return self._fit(X, y, client, callbacks=callbacks, tasks=tasks)
+        return self._fit(X, y, client, positive=positive, callbacks=callbacks, tasks=tasks)
 
     def _fit_bags(
         self,
@@ -238,6 +240,7 @@ def _check_tasks(
     """Names of the tasks and the number of each bag's task; every task has both classes."""
     if tasks is None:
         tasks = np.zeros(len(bags), dtype=np.int64)
+    tasks = in_bag_order(tasks, bags.ids, "tasks")
     labels = check_per_bag(tasks, len(bags), bags.n_instances, "tasks")
     if labels.dtype.kind not in "iuUb":
         raise ValueError(

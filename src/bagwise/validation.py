@@ -10,10 +10,39 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bagwise.bag_checks import show
+from bagwise.bag_alignment import in_bag_order
+from bagwise.bag_checks import refuse_masked, show
 from bagwise.bags import Bags, as_bags
+from bagwise.label_order import larger_category, put_positive_last, refuse_text
+from bagwise.parameters import check_dtype
+from bagwise.rows import column_range
 
 Array = NDArray[Any]
+
+_LARGEST = {"float64": 1e100, "float32": 1e30}
+
+
+def check_magnitude(bags: Bags, estimator: Any) -> None:
+    """Raise where features are too large: models square them, and model files hold them.
+
+    The limit is that of the precision in which the estimator works, its `dtype` if it has one.
+    """
+    precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
+    limit = _LARGEST[precision]
+    low, high = column_range(bags.X)
+    size = np.maximum(np.abs(low), np.abs(high))
+    if np.all(size < limit):
+        return
+    column = int(np.argmax(size >= limit))
+    where = ""
+    if isinstance(bags.X, np.ndarray):
+        row = int(np.argmax(np.abs(bags.X[:, column])))
+        where = f" (bag {show(bags.ids[bags.bag_index[row]])}, input row {bags.row_index[row]})"
+    name = "" if bags.feature_names is None else f" ({bags.feature_names[column]!r})"
+    raise ValueError(
+        f"features must be below {limit:g} in size ({precision}); feature {column}{name} has "
+        f"{size[column]:.3g}{where}; correct the entry, or divide the feature by a power of ten"
+    )
 
 
 def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
@@ -26,7 +55,9 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
             "labels: give one label per bag, fit(bags, y) or Bags.from_arrays(..., y=...)"
         )
     if y is not None:
-        bags = bags.with_labels(column_or_1d(y, warn=True))
+        refuse_masked(y, "y")
+        bags = bags.with_labels(column_or_1d(in_bag_order(y, bags.ids, "y"), warn=True))
+    check_magnitude(bags, estimator)
     return bags
 
 
@@ -39,8 +70,15 @@ def record_features(estimator: Any, bags: Bags) -> None:
         del estimator.feature_names_in_
 
 
-def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
-    """The two classes in sorted order and which bags belong to the second."""
+def binary_targets(
+    bags: Bags, given: Any = None, positive: Any = None
+) -> tuple[Array, NDArray[np.bool_]]:
+    """The negative and the positive class, and which bags belong to the second.
+
+    `given` are the labels as `fit` got them, of which ordered categories say which is positive.
+    Where every bag has one instance, the two classes have the same standing, and text is taken in
+    sorted order as by scikit-learn's own classifiers.
+    """
     y = np.asarray(bags.y)
     if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
         raise ValueError("Input y contains infinity; bag labels must be two finite values or names")
@@ -62,6 +100,12 @@ def binary_targets(bags: Bags) -> tuple[Array, NDArray[np.bool_]]:
             f"{len(classes)} label values, {classes[:5].tolist()}; for more than two classes use "
             "bagwise.OneVsRestMIL, one class against the rest"
         )
+    if positive is None:
+        positive = larger_category(given)
+    if positive is not None:
+        classes = put_positive_last(classes, positive)
+    elif bags.n_instances > len(bags):
+        refuse_text(classes)
     return classes, y == classes[1]
 
 
@@ -100,6 +144,7 @@ def bags_to_predict(estimator: Any, X: Any) -> Bags:
             f"{estimator.n_features_in_} features as input: give the features it was fitted on, "
             "in the same order"
         )
+    check_magnitude(bags, estimator)
     return bags
 
 

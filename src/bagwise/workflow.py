@@ -77,6 +77,7 @@ def read_for_model(
         delimiter=delimiter,
         skip=skip,
         remembered=remembered(model),
+        keep_text=True,
     )
     # A model without names would warn about those of the table.
     return table if names is not None else replace(table, bags=table.bags.with_X(table.bags.X))

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 
 from bagwise.bags import Bags
+from bagwise.classifier import bag_accuracy
 from bagwise.fitting import all_or_nothing
 from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, record_features
 
@@ -25,18 +25,21 @@ Columns = tuple[Floats, Floats]  # of the negative and the positive class
 class BaselineMIL(ClassifierMixin, BaseEstimator):
     """Common part of the baselines; a subclass says how it learns and how it scores bags."""
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike | None = None, *, positive: Any = None) -> Self:
         """Fit from bag labels.
 
         Parameters
         ----------
         X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type;
-            the larger one in sorted order is the positive class.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
+            Series whose index holds the bag ids is put in their order.
+        positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
+            of two numbers or of two ordered categories; text needs it, but for pairs such as no
+            and yes.
         """
         self._check_parameters()
         bags = bags_to_fit(self, X, y)
-        classes, T = binary_targets(bags)
+        classes, T = binary_targets(bags, y, positive)
         _refuse_instance_labels(self, bags)
         rows, offsets = self._rows(bags)
         with all_or_nothing(self):
@@ -57,11 +60,7 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
         """Accuracy on bags; `y` defaults to the labels of the bags."""
-        bags = bags_to_predict(self, X)
-        truth = bags.y if y is None else y
-        if truth is None:
-            raise ValueError("score needs labels: pass y, or Bags with y")
-        return float(accuracy_score(truth, self.predict(bags), sample_weight=sample_weight))
+        return bag_accuracy(self, bags_to_predict(self, X), y, sample_weight)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -21,6 +21,7 @@ from bagwise.baselines.base import (
 from bagwise.parameters import check_integer
 
 LARGEST_STEP = 5.0  # where every bag is mostly right the best step would be infinite
+_FAR = 1e30  # in deviations: beyond all thresholds of trees, which compare in float32
 
 
 class MIBoost(InstanceMixin, BaselineMIL):
@@ -79,6 +80,7 @@ class MIBoost(InstanceMixin, BaselineMIL):
     def _logit(self, X: Floats) -> Floats:
         """Twice the boosted score: the log-odds of the exponential loss."""
         total = np.zeros(len(X))
+        X = np.clip(X, -_FAR, _FAR)
         for c, tree in self._trees:
             total += 2 * c * np.where(tree.predict(X), 1.0, -1.0)
         return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,6 +71,8 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
     ((40, 2), (400,))
     """
 
+    dtype: ClassVar[Any] = np.float32  # in which networks compute
+
     def __init__(
         self,
         *,
@@ -104,15 +106,19 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
-        """Train on bag labels; `y`, one per bag, overrides those of the bags."""
+    def fit(self, X: Any, y: ArrayLike | None = None, *, positive: Any = None) -> Self:
+        """Train on bag labels; `y`, one per bag, overrides those of the bags.
+
+        `positive` is the label of bags with a positive instance, which text labels need: see
+        `bagwise.ProbitVGPMIL.fit`.
+        """
         torch = require_torch()
         from bagwise.deep.building import build_network
         from bagwise.deep.training import Schedule, train
 
         self._check_parameters()
         bags = bags_to_fit(self, X, y)
-        classes, target = binary_targets(bags)
+        classes, target = binary_targets(bags, y, positive)
         rng = generator(self.random_state)
         train_rows, test_rows = self._hold_out(bags, target, rng)
         schedule = Schedule(

@@ -7,26 +7,12 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from bagwise.column_names import KNOWN, find, find_coords, numbers_rows
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Names that are recognised, in lower case, the first found wins.
-KNOWN = {
-    "bag": ("bag_id", "bag", "slide_id", "slide", "image_id", "scan_id", "recording_id"),
-    "label": ("label", "bag_label", "target", "diagnosis", "y"),
-    "instance_id": ("instance_id", "tile_id", "patch_id"),
-    "instance_label": ("instance_label", "tile_label", "patch_label"),
-    "group": ("group", "patient_id", "patient", "case_id"),
-}
-COORDS = (
-    ("x", "y", "z"),
-    ("x", "y"),
-    ("coord_0", "coord_1", "coord_2"),
-    ("coord_0", "coord_1"),
-    ("coord_0",),
-)
 ROLES = tuple(KNOWN)
 MANY_BAD_CELLS = 0.1  # from this share on a column is text, not numbers with slips
 _EMPTY = ("", "na", "n/a", "nan", "null", "none")
@@ -87,14 +73,14 @@ def guess(
     notes: list[str] = []
     result = asked
     if not asked.coords and "coords" not in skip:
-        coords = _find_coords(header, used)
+        coords = find_coords(header, used)
         used |= set(coords)
         result = replace(result, coords=coords)
         if coords:
             notes.append(_note("coordinates", ", ".join(map(repr, coords)), "coords"))
     for role in ROLES:
         if getattr(asked, role) is None and role not in skip:
-            found = _find(header, KNOWN[role], used)
+            found = find(header, KNOWN[role], used)
             if found is not None:
                 used.add(found)
                 result = replace(result, **_one(role, found))
@@ -130,19 +116,6 @@ def _note(what: str, names: str, role: str) -> str:
     return f"{what}: {names} (guessed from its name; set it with --{role.replace('_', '-')})"
 
 
-def _find(header: Sequence[str], known: Sequence[str], used: set[str]) -> str | None:
-    free = {name.lower(): name for name in reversed(header) if name not in used}
-    return next((free[k] for k in known if k in free), None)
-
-
-def _find_coords(header: Sequence[str], used: set[str]) -> tuple[str, ...]:
-    free = {name.lower(): name for name in reversed(header) if name not in used}
-    for names in COORDS:
-        if all(n in free for n in names):
-            return tuple(free[n] for n in names)
-    return ()
-
-
 def _check_there(header: Sequence[str], names: Sequence[str], source: str) -> None:
     for name in names:
         if name not in header:
@@ -163,8 +136,10 @@ def pick_features(
     others = [str(c) for c in frame.columns if c not in columns.named()]
     if columns.features:
         return _by_pattern(others, columns.features, source), []
-    usable = [c for c in others if c and not c.startswith("Unnamed:") and _is_numeric(frame[c])]
-    left = [c for c in others if c not in usable]
+    numeric = [c for c in others if _is_numeric(frame[c])]
+    numbered = [c for c in numeric if numbers_rows(c, frame[c])]
+    usable = [c for c in numeric if c not in numbered]
+    left = [c for c in others if c not in numeric]
     lists = [c for c in left if is_list_valued(frame[c])]
     if not usable and len(lists) == 1:
         usable, left = lists, [c for c in left if c not in lists]
@@ -174,6 +149,11 @@ def pick_features(
             "them with --features 'pattern'"
         )
     notes = [f"features: {_count(usable)} (all other numeric columns; choose with --features)"]
+    if numbered:
+        notes.append(
+            f"left out, row numbers or ids by name: {show_names(numbered)} (if they are features, "
+            "choose all of them with --features)"
+        )
     if left:
         notes.append(f"left out, not numeric: {show_names(left)}")
     return usable, notes

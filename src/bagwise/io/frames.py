@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _NAMES_OF = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_PADDED = re.compile(r"[+-]?0\d")  # 007 is an id, not 7
 _BLOCK_BYTES = 32 * 2**20  # of Arrow's reader: above the longest line that is accepted
+
+Rows = Callable[[list[str]], "pd.DataFrame"]
 
 
 def require_io() -> None:
@@ -44,17 +49,30 @@ def read_frame(
     delimiter: str | None,
     skip: Sequence[str],
     remembered: Columns | None = None,
-) -> tuple[pd.DataFrame, Columns, list[str], Places]:
-    """The whole table, what its columns are, notes on what was guessed, and how to name rows."""
+    *,
+    keep_text: bool = False,
+) -> tuple[pd.DataFrame, Columns, list[str], Places, Rows]:
+    """The whole table, what its columns are, notes on what was guessed, and how to name rows.
+
+    The last result gives columns as they stand in the file: with `keep_text`, cells of text
+    files that are no features are the text itself, so that dates and 0.10 stay what they are.
+    """
     ending = _ending(path)
     if path != "-" and os.path.isdir(path):
         raise TableError(f"{path} is a folder; for HDF5 features pass its slides CSV: --slides")
     if ending in (".parquet", ".pq", ".feather", ".arrow"):
-        frame = _read_arrow(path, ending, name)
+        table = _read_arrow(path, ending, name)
+        frame = table.to_pandas()
         found, notes = guess(
             [*frame.columns], asked, taken=taken, skip=skip, source=name, remembered=remembered
         )
-        return frame, found, notes, Places(name, lines=False)
+        # Whole numbers with gaps would become floats, which have fewer digits.
+        return (
+            *(frame, found, notes, Places(name, lines=False)),
+            lambda columns: table.select(columns).to_pandas(
+                integer_object_nulls=True, ignore_metadata=True
+            ),
+        )
     if path != "-" and delimiter is None and ending not in DELIMITERS:
         raise TableError(
             f"{name} ends in {ending or 'nothing'!r}, which is none of .csv, .tsv, .parquet, "
@@ -67,11 +85,41 @@ def read_frame(
         found, notes = guess(
             header, asked, taken=taken, skip=skip, source=name, remembered=remembered
         )
-        frame = _read_text(stream, header, sep, found.as_text(), name)
+        as_text = [*found.as_text()]
+        if keep_text:
+            as_text += _not_features(stream, header, sep, taken, found)
+        frame = _read_text(stream, header, sep, as_text, name)
     for column in found.as_text():
         frame[column] = plain_values(frame[column].to_numpy(), floats=column == found.label)
+    raw = frame.copy(deep=False)
+    for column in set(as_text) - set(found.as_text()):
+        if column in found.named():  # coordinates and instance labels, which are numbers
+            frame[column] = numbers_if_all(frame[column])
     # Not where cells have line ends inside, or lines are empty.
-    return frame, found, notes, Places(name, lines=checked.n_lines == len(frame) + 1)
+    places = Places(name, lines=checked.n_lines == len(frame) + 1)
+    return frame, found, notes, places, lambda columns: raw[columns]
+
+
+def _not_features(
+    stream: Any, header: list[str], sep: str, taken: Sequence[str], found: Columns
+) -> list[str]:
+    """Columns that are no features: all but a model's, or what does not begin with a number."""
+    if taken:
+        return [c for c in header if c not in taken]
+    known = [*found.coords, *([found.instance_label] if found.instance_label else [])]
+    return [*known, *(c for c in _beginning_with_text(stream, header, sep) if c not in known)]
+
+
+def _beginning_with_text(stream: Any, header: list[str], sep: str) -> list[str]:
+    """Columns whose first cell that is not empty is no number, from a look at the first rows."""
+    lines = stream.peek().decode("utf-8", errors="replace").splitlines(keepends=True)
+    first: dict[str, str] = {}
+    for row in csv.reader(lines[:100], delimiter=sep):
+        for column, cell in zip(header, row, strict=False):
+            if cell:
+                first.setdefault(column, cell)
+    plain = ("true", "false")  # which Arrow takes for booleans
+    return [c for c, v in first.items() if not NUMBER.fullmatch(v) and v.lower() not in plain]
 
 
 def _ending(path: str) -> str:
@@ -79,7 +127,7 @@ def _ending(path: str) -> str:
     return Path(stem).suffix
 
 
-def _read_arrow(path: str, ending: str, name: str) -> pd.DataFrame:
+def _read_arrow(path: str, ending: str, name: str) -> Any:
     import pyarrow as pa
     from pyarrow import feather, parquet
 
@@ -89,7 +137,7 @@ def _read_arrow(path: str, ending: str, name: str) -> pd.DataFrame:
         else:
             table = feather.read_table(path)
         _check_distinct(table.column_names, name)
-        return table.to_pandas()
+        return table
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(f"{name} cannot be read as {ending[1:]}: {one_line(error)}") from error
 
@@ -200,6 +248,33 @@ def plain_values(text: NDArray[Any], *, floats: bool = False) -> NDArray[Any]:
         return np.array([float(v) for v in values]) if floats else text
     except ValueError:
         return text
+
+
+def numbers_if_all(text: pd.Series) -> pd.Series:
+    """Numbers where all cells that are not empty are such, else the text.
+
+    >>> import pandas as pd
+    >>> [numbers_if_all(pd.Series(cells)).tolist() for cells in (["0.10", ""], ["007"])]
+    [[0.1, nan], ['007']]
+    """
+    import pandas as pd
+
+    cells = text.tolist()
+    filled = [v for v in cells if v != ""]
+    if not all(NUMBER.fullmatch(v) and not _PADDED.match(v) for v in filled) or not filled:
+        return text
+    if len(filled) == len(cells):
+        return pd.Series(plain_values(np.array(cells), floats=True), index=text.index)
+    return pd.Series([float(v) if v else np.nan for v in cells], index=text.index)
+
+
+def with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with numbers in place of their text, for files that have types."""
+    typed = frame.copy(deep=False)
+    for column in frame.columns:
+        if all(isinstance(v, str) for v in frame[column]):
+            typed[column] = numbers_if_all(frame[column])
+    return typed
 
 
 def one_line(error: BaseException) -> str:

@@ -55,6 +55,7 @@ def read_table(
     delimiter: str | None = None,
     skip: Sequence[str] = (),
     remembered: Columns | None = None,
+    keep_text: bool = False,
 ) -> Table:
     """Read a table with one row per instance into Bags.
 
@@ -65,6 +66,7 @@ def read_table(
     feature_names : the features of a fitted model, found by name and put in that order.
     skip : roles ("label", ...) that are not looked for.
     remembered : columns of an earlier table, taken where this one has them too.
+    keep_text : `rows` of a text file hold what stands there, not dates and numbers read from it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -81,8 +83,8 @@ def read_table(
     asked = columns or Columns()
     # A column named as a feature is not taken for anything else; a pattern may well match ids.
     taken = (*_taken(feature_names), *asked.features)
-    frame, found, notes, places = read_frame(
-        os.fspath(path), name, asked, taken, delimiter, skip, remembered
+    frame, found, notes, places, raw = read_frame(
+        *(os.fspath(path), name, asked, taken, delimiter, skip, remembered), keep_text=keep_text
     )
     if len(frame) == 0:
         raise TableError(f"{name} has a header but no rows; one row per instance is needed")
@@ -95,7 +97,7 @@ def read_table(
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
     bags = _make_bags(frame, found, X, names, places)
-    rest = frame.drop(columns=chosen)
+    rest = raw([c for c in frame.columns if c not in chosen])
     return Table(bags, rest, replace(found, features=tuple(chosen)), (*notes, *more), places)
 
 

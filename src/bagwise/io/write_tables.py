@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from bagwise.io.atomic import atomic_file
-from bagwise.io.frames import DELIMITERS, require_io
+from bagwise.io.frames import DELIMITERS, NUMBER, require_io
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Spreadsheets run a cell that begins with one of these as a formula.
+# Spreadsheets run a cell that begins with one of these as a formula, unless it is a number.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 WRITABLE = (*DELIMITERS, ".parquet", ".pq", ".feather")
 
@@ -28,6 +28,11 @@ def check_writable(path: str) -> None:
             f"{path} ends in no format that is written; use .csv, .tsv (also .gz), .parquet or "
             ".feather, or - for CSV on standard output"
         )
+
+
+def has_text(path: str) -> bool:
+    """Whether a file of this name is text, in which cells have no types."""
+    return path == "-" or _ending(path) in DELIMITERS
 
 
 def write_table(
@@ -71,14 +76,18 @@ def _write(frame: pd.DataFrame, file: BinaryIO, name: str) -> None:
 
 
 def _text(frame: pd.DataFrame, delimiter: str) -> bytes:
+    import pandas as pd
+
     safe = frame.copy(deep=False)
     safe.columns = [safe_cell(str(c)) for c in frame.columns]
     texts = [i for i in range(frame.shape[1]) if frame.dtypes.iloc[i].kind not in "iufbM"]
     for position in texts:
-        safe.isetitem(position, frame.iloc[:, position].map(safe_cell).to_numpy())
+        cells = frame.iloc[:, position]
+        # As objects: whole numbers beside empty cells would become floats.
+        safe.isetitem(position, pd.Series(map(safe_cell, cells), cells.index, dtype=object))
     # The csv module leaves a bare carriage return unquoted, which others take for a new row.
-    cells = [safe.columns, *(safe.iloc[:, i] for i in texts)]
-    returns = any(isinstance(cell, str) and "\r" in cell for part in cells for cell in part)
+    written = [safe.columns, *(safe.iloc[:, i] for i in texts)]
+    returns = any(isinstance(cell, str) and "\r" in cell for part in written for cell in part)
     text = safe.to_csv(
         index=False,
         sep=delimiter,
@@ -94,7 +103,8 @@ def safe_cell(value: object) -> object:
     >>> safe_cell("@SUM(A1)"), safe_cell(-1.5), safe_cell("a-b")
     ("'@SUM(A1)", -1.5, 'a-b')
     """
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
+    runs = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
+    return f"'{value}" if runs and not NUMBER.fullmatch(str(value)) else value
 
 
 def _ending(path: str) -> str:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.bag_alignment import in_bag_order
+from bagwise.bags import Bags
 from bagwise.metrics.inputs import Bools, Floats, as_vector, positive_by_classes
 from bagwise.metrics.scores import (
     accuracy,
@@ -50,6 +52,8 @@ def bag_scores(model: BagClassifier, bags: Any, y: ArrayLike | None = None) -> d
     truth = y if y is not None else getattr(bags, "y", None)
     if truth is None:
         raise ValueError("bag_scores needs labels, but bags.y is None; pass y=, one label per bag")
+    if isinstance(bags, Bags):
+        truth = in_bag_order(truth, bags.ids, "y")
     return _all_scores(model.classes_, model.predict_proba(bags), truth, what="bag")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise import metrics
+from bagwise.bag_alignment import in_bag_order
 from bagwise.metrics import Band
 from bagwise.one_model import check_one_model
 from bagwise.plots.style import INK, PROBABILITY, QUIET, axes_for, tidy, unit_square, vector
@@ -16,6 +17,11 @@ from bagwise.plots.style import INK, PROBABILITY, QUIET, axes_for, tidy, unit_sq
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def _truth(bags: Any, y: ArrayLike | None) -> Any:
+    """Labels of bags; a Series whose index holds the bag ids is put in their order."""
+    return np.asarray(bags.y if y is None else in_bag_order(y, bags.ids, "y"))
 
 
 class _BandDisplay:
@@ -40,9 +46,8 @@ class _BandDisplay:
     ) -> Self:  # fmt: skip
         """Draw the curve of a fitted model's bag probabilities, against `y` or else `bags.y`."""
         check_one_model(model, instances=False)
-        truth = bags.y if y is None else y
         more.setdefault("name", type(model).__name__)
-        positive = np.asarray(truth) == model.classes_[1]
+        positive = _truth(bags, y) == model.classes_[1]
         return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], ax=ax, **more)
 
     @classmethod
@@ -167,7 +172,7 @@ class FrocDisplay:
         if volume is None and bags.groups is None:
             raise ValueError("FROC counts false positives per scan; pass volume=, or bags.groups")
         more.setdefault("name", type(model).__name__)
-        positive = np.asarray(bags.y if y is None else y) == model.classes_[1]
+        positive = _truth(bags, y) == model.classes_[1]
         where = bags.groups if volume is None else volume
         return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], where, ax=ax, **more)
 
@@ -244,7 +249,7 @@ class ReliabilityDisplay:
     ) -> Self:  # fmt: skip
         """Draw the calibration of a fitted model's bag probabilities."""
         check_one_model(model, instances=False)
-        positive = np.asarray(bags.y if y is None else y) == model.classes_[1]
+        positive = _truth(bags, y) == model.classes_[1]
         return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], ax=ax, **more)
 
     @classmethod
