@@ -1,53 +1,137 @@
-"""Intervals and bands: the fast ones equal those computed one resample at a time."""
+"""Intervals and bands: honest at the edge, wide enough, and over patients where they are known."""
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import expit
 
 from bagwise import metrics
 from bagwise.metrics.bootstrap import _weights
+from bagwise.metrics.intervals import design_effect
 
 RNG = np.random.default_rng(0)
 Y = RNG.random(40) < 0.4
-P = np.round(np.clip(0.3 * Y + 0.7 * RNG.random(40), 0, 1), 1)  # with ties
+P = np.round(np.clip(0.3 * Y + 0.7 * RNG.random(40), 0.01, 0.99), 1)  # with ties
+NAMES = ["roc_auc", "average_precision", "accuracy", "log_likelihood", "brier"]
 
 
-@pytest.mark.parametrize(
-    "name", ["roc_auc", "average_precision", "accuracy", "log_likelihood", "brier"]
-)
-def test_all_at_once_equals_one_by_one(name: str) -> None:
-    fast = metrics.bootstrap_scores(Y, P, n_resamples=199)[name]
-    weights = _weights(Y, 199, np.random.default_rng(0)).astype(int)
-    rows = [np.repeat(np.arange(40), w) for w in weights]
-    slow = [getattr(metrics, name)(Y[r], P[r]) for r in rows]
-    np.testing.assert_allclose(
-        fast, np.quantile(slow, [0.025, 0.975], method="nearest"), rtol=1e-12
-    )
+@pytest.mark.parametrize("name", NAMES)
+def test_limits_hold_the_score(name: str) -> None:
+    low, high = metrics.bootstrap_scores(Y, P)[name]
+    assert low < getattr(metrics, name)(Y, P) < high
 
 
-def test_intervals_cover_about_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(1)
-    hits = 0
-    for trial in range(200):
-        y = rng.random(120) < 0.5
-        p = expit(rng.normal(size=120) + y)
-        low, high = metrics.bootstrap_scores(y, p, random_state=trial)["roc_auc"]
-        hits += low <= 0.7602 <= high  # Phi(1 / sqrt(2)), the AUC of two unit normals one apart
-    assert 0.87 <= hits / 200 <= 0.99
+@pytest.mark.parametrize("right", [True, False])
+def test_nine_bags_that_agree_leave_doubt(right: bool) -> None:
+    y = np.arange(9) < 4
+    p = np.where(y == right, 0.999, 0.001)
+    limits = metrics.bootstrap_scores(y, p)
+    widths = {name: high - low for name, (low, high) in limits.items()}
+    assert min(widths.values()) > 0.2
+    assert limits["roc_auc"][int(right)] == limits["accuracy"][int(right)] == float(right)
+    low, high = metrics.bootstrap_interval(y, p, metrics.f1, n_resamples=100)
+    assert high - low > 0.2
+    band = metrics.roc_band(y, p)
+    assert np.mean(band.high - band.low) > 0.2
 
 
-def test_every_resample_has_both_classes() -> None:
-    y = np.arange(30) == 0
-    W = _weights(y, 500, np.random.default_rng(0))
-    assert W.shape == (500, 30)
-    assert (W[:, 0] > 0).all()
-    assert (W.sum(axis=1) == 30).all()
+def test_wrong_and_certain_has_no_lower_limit() -> None:
+    low, high = metrics.bootstrap_scores([0, 1, 1], [0.2, 0.0, 0.9])["log_likelihood"]
+    assert low == high == -np.inf
+
+
+def test_known_values() -> None:
+    """Accuracy 7 of 9 and an AUC of .9 over 20 and 30 by formulas of their own."""
+    y = np.repeat([False, True], [20, 30])
+    score = np.r_[np.linspace(0, 1, 20), np.linspace(0.8, 1.8, 30)]
+    auc = metrics.roc_auc(y, score)
+    low, high = metrics.bootstrap_scores(y, score / 2)["roc_auc"]
+    for end in (low, high):
+        q1, q2 = end / (2 - end), 2 * end**2 / (1 + end)
+        # Hanley and McNeil's variance with 24 in place of both 19 and 29 [Newcombe 2006].
+        v = (end * (1 - end) + 24 * (q1 - end**2) + 24 * (q2 - end**2)) / 600
+        assert abs(auc - end) == pytest.approx(1.959964 * np.sqrt(v), rel=1e-5)
+    nine = metrics.bootstrap_scores([0, 0, 0, 0, 1, 1, 1, 1, 1], [0.1] * 3 + [0.6] * 5 + [0.1])
+    shares = stats.binomtest(7, 9).proportion_ci(method="wilson")
+    assert nine["accuracy"] == pytest.approx((shares.low, shares.high), rel=1e-6)
+
+
+def truth(separation: float, n: int = 400_000) -> dict[str, float]:
+    rng = np.random.default_rng(9)
+    y, p = draw(rng, n, separation)
+    return {name: getattr(metrics, name)(y, p) for name in NAMES}
+
+
+def draw(rng: np.random.Generator, n: int, separation: float) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and too bold probabilities, from two Gaussians."""
+    while (y := rng.random(n) < 0.5).all() or not y.any():
+        pass
+    x = separation * (rng.normal(size=n) + separation * (y - 0.5))
+    return y, expit(2 * x)
+
+
+@pytest.mark.parametrize("separation", [1.0, 3.0])
+@pytest.mark.parametrize("n", [9, 50])
+def test_intervals_cover_as_often_as_they_say(n: int, separation: float) -> None:
+    rng, exact = np.random.default_rng(1), truth(separation)
+    hits = dict.fromkeys(NAMES, 0)
+    for trial in range(120):
+        limits = metrics.bootstrap_scores(*draw(rng, n, separation), random_state=trial)
+        for name, (low, high) in limits.items():
+            hits[name] += low <= exact[name] <= high
+    # 95 %, less what 120 trials and the steps of a share of nine allow.
+    assert min(hits.values()) >= stats.binom.ppf(1e-4, 120, 0.94), hits
+
+
+def test_patients_are_the_units() -> None:
+    """Five bags of a patient that fare alike are no five bags."""
+    rng = np.random.default_rng(2)
+    hits, careless = 0, 0
+    for trial in range(80):
+        patient = np.repeat(np.arange(20), 5)
+        y = (np.arange(20) % 2 == 1)[patient]
+        x = rng.normal(size=20)[patient] + 0.2 * rng.normal(size=100)
+        p = expit(x * np.sqrt(1 / 1.04) + y - 0.5)
+        for groups in (patient, None):
+            limits = metrics.bootstrap_scores(y, p, groups=groups, random_state=trial)
+            low, high = limits["roc_auc"]
+            covered = low <= stats.norm.cdf(np.sqrt(0.5)) <= high
+            hits, careless = (hits + covered, careless) if groups is not None else (
+                hits, careless + covered)  # fmt: skip
+    assert hits >= stats.binom.ppf(1e-4, 80, 0.94)
+    assert careless < 0.85 * 80
+
+
+def test_design_effect() -> None:
+    x = np.random.default_rng(0).normal(size=4000)
+    assert design_effect(x, np.arange(4000)) == 1.0
+    assert design_effect(x, np.arange(4000) // 4) == pytest.approx(1.0, abs=0.2)
+    assert design_effect(np.repeat(x[:1000], 4), np.arange(4000) // 4) == pytest.approx(4, rel=0.01)
+    assert design_effect(np.zeros(12), np.arange(12) // 4) == 4  # nothing tells: take the worst
+    with pytest.raises(ValueError, match="one entry per label, 2"):
+        metrics.bootstrap_scores([0, 1], [0.2, 0.7], groups=["a"])
+
+
+def test_weights_of_patients_are_shared_and_sum_to_one() -> None:
+    W = _weights(np.array([0, 0, 1, 2]), 500, np.random.default_rng(0))
+    assert W.shape == (500, 6)
+    np.testing.assert_allclose(W.sum(axis=1), 1)
+    np.testing.assert_array_equal(W[:, 0], W[:, 1])
+    # The unseen weigh as one group of the mean size.
+    assert W[:, 4:].sum(axis=1).mean() == pytest.approx(0.25, abs=0.04)
+
+
+def test_any_score_has_an_interval_that_tightens() -> None:
+    few = metrics.bootstrap_interval(Y, P, metrics.f1, n_resamples=60)
+    many = metrics.bootstrap_interval(np.tile(Y, 10), np.tile(P, 10), metrics.f1, n_resamples=60)
+    assert few[0] < many[0] < metrics.f1(Y, P) < many[1] < few[1]
 
 
 def test_band_is_the_curve_with_limits_around_it() -> None:
     band = metrics.roc_band(Y, P, n_resamples=100)
     assert np.trapezoid(band.y, band.x) == pytest.approx(metrics.roc_auc(Y, P), abs=0.01)
-    assert (band.low <= band.high).all()
+    assert (band.low <= band.y).all()
+    assert (band.y <= band.high).all()
     precision = metrics.precision_recall_band(Y, P, n_resamples=100)
     assert precision.y[-1] == pytest.approx(metrics.precision(Y, P, threshold=P[Y].min() - 1e-9))
     assert (np.diff(precision.y) <= 1e-12).all()

@@ -42,6 +42,7 @@ ORDER = [
     "densities",
     "links",
     "labels",
+    "label_posterior",
     "couplings",
     "orthants",
     "coupled_moments",

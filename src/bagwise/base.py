@@ -21,7 +21,6 @@ from bagwise.infer.fit import Problem, Result, fit_q
 from bagwise.infer.monitor import Callback
 from bagwise.io.modelfile import register
 from bagwise.kernels import RBF, Kernel
-from bagwise.labels import BagLikelihood
 from bagwise.parameters import (
     check_choice,
     check_dtype,
@@ -274,9 +273,6 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         if self.memory_budget is None:
             return default_budget(is_elsewhere(bags.X))
         return int(self.memory_budget)
-
-    def _likelihood(self) -> BagLikelihood:
-        raise NotImplementedError
 
     def _sites(self, init: dict[str, Array] | None) -> Sites:
         raise NotImplementedError

@@ -24,11 +24,14 @@ from bagwise.fitting import all_or_nothing
 from bagwise.infer.monitor import Callback, listening
 from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
+from bagwise.label_posterior import BagLabels
+from bagwise.labels import BagLikelihood
 from bagwise.parameters import check_integer
 from bagwise.ranking import NEAR_CHANCE, auc, some_of_each_class, warn_near_chance
 from bagwise.rows import column_moments, is_elsewhere
 from bagwise.threads import suitable_threads
 from bagwise.validation import (
+    bag_targets,
     bags_to_fit,
     bags_to_predict,
     binary_targets,
@@ -159,6 +162,34 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         both = np.column_stack([1 - p, p])
         return (both, std) if return_std else both
 
+    def instance_posterior(
+        self, X: Any, return_std: bool = False, *, y: ArrayLike | None = None
+    ) -> Array | tuple[Array, Array]:
+        """Probability of each class for each instance, given the label of its bag.
+
+        Where `predict_instance_proba` sees features alone, this sees what is known of the bag
+        too: P(y_n = 1 | x, label of the bag, known labels of its instances), (N, 2), for training
+        bags and any others with labels. In a negative bag no instance is positive, in a positive
+        one at least one is; under a finite `H` the label of a bag is evidence, not proof. Known
+        instance labels come back as 0 and 1.
+
+        Parameters
+        ----------
+        X : labelled Bags, or any bags with `y`.
+        return_std : also return the posterior standard deviation of that probability, (N,).
+        y : one label per bag, of `classes_`; overrides the labels of the bags.
+        """
+        bags = bags_to_predict(self, X)
+        T = bag_targets(self, bags, y)
+        known = known_labels(bags, T)
+        unknown = np.full(bags.n_instances, np.nan) if known is None else known
+        parts = np.split(unknown, bags.offsets[1:-1])
+        labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
+        predictor, likelihood = self._predictor(bags), self._likelihood()
+        p, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
+        both = np.column_stack([1 - p, p])
+        return (both, std) if return_std else both
+
     def predict_instances(self, X: Any) -> Array:
         """The more probable class of each instance."""
         p = self.predict_instance_proba(X)
@@ -230,6 +261,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _predictor(self, bags: Bags) -> Any:
         """What answers `instances` and `bags` for these bags."""
         return self.posterior_
+
+    def _likelihood(self) -> BagLikelihood:
+        """What bag labels say about instances."""
+        raise NotImplementedError
 
     def _bag_probability(self, bags: Bags) -> tuple[Array, Array]:
         """Probability of each bag and its posterior standard deviation."""

@@ -35,7 +35,9 @@ Label = Annotated[str | None, typer.Option(help="Column with the label of the ba
 InstanceLabel = Annotated[
     str | None, typer.Option(help="Column with known instance labels: 1, 0, empty if unknown.")
 ]
-Group = Annotated[str | None, typer.Option(help="Column with what must stay together in a split.")]
+Group = Annotated[
+    str | None, typer.Option(help="Column with what belongs together, e.g. the patient.")
+]
 Coords = Annotated[
     tuple[str, str] | None, typer.Option(metavar="X Y", help="Columns with coordinates.")
 ]
@@ -67,9 +69,16 @@ ModelFile = Annotated[
     str | None, typer.Option("--output", "-o", help="Model file; TABLE.bagwise by default.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of split and model.", min=0)]
-ResampleSeed = Annotated[int, typer.Option("--seed", help="Seed of the resampled bags.", min=0)]
+ResampleSeed = Annotated[int, typer.Option("--seed", help="Seed of the weights of bags.", min=0)]
 Instances = Annotated[
     bool, typer.Option("--instances", help="One row per instance instead of per bag.")
+]
+GivenLabels = Annotated[
+    bool,
+    typer.Option(
+        "--given-labels",
+        help="One row per instance, also with its probability given the label of its bag.",
+    ),
 ]
 PredictionFile = Annotated[
     str | None,

@@ -43,8 +43,13 @@ SCORES = {
 }
 
 
-def check_output(path: str, force: bool) -> None:
+def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
+    if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
+        raise ValueError(
+            f"--given-labels adds columns to a table, but {path} is GeoJSON; end the output in "
+            ".csv, .tsv, .parquet or .feather"
+        )
     if path == "-" or _is_folder(path):
         return
     if not force:

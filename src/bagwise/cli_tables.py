@@ -14,6 +14,7 @@ from bagwise.cli_options import (
     Depth,
     Features,
     Force,
+    GivenLabels,
     Group,
     ImageShape,
     InstanceLabel,
@@ -125,6 +126,9 @@ def predict(
     tables: TablesArg,
     bag: Bag = None,
     instances: Instances = False,
+    given_labels: GivenLabels = False,
+    label: Label = None,
+    instance_label: InstanceLabel = None,
     output: PredictionFile = None,
     coords: Coords = None,
     tile_size: TileSize = None,
@@ -137,14 +141,16 @@ def predict(
 ) -> None:
     """Write the probability of every bag, or of every instance, with its standard deviation.
 
-    Features are found by the names stored in the model; labels are not needed. Rows and ids are
-    those of the table, in its order.
+    Features are found by the names stored in the model; labels are needed for --given-labels
+    only. Rows and ids are those of the table, in its order.
 
     [bold]Examples[/bold]
 
     [cyan]bagwise predict musk1.bagwise new.csv -o bags.csv[/cyan]
 
     [cyan]bagwise predict m.bagwise cells.parquet --instances -o cells-with-p.parquet[/cyan]
+
+    [cyan]bagwise predict m.bagwise labelled.csv --given-labels[/cyan] (which instances are it?)
 
     [cyan]bagwise predict m.bagwise slide.csv -o slide.geojson --tile-size 256[/cyan] (for QuPath)
 
@@ -158,6 +164,7 @@ def predict(
         if scheduler is not None:
             refuse(slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords)
             refuse(force=force or None, output=output if output == "-" else None)
+            refuse(given_labels=given_labels or None, label=label, instance_label=instance_label)
             folder = output or default_name(tables[0], ".predictions")
             with progress("predicting", json):
                 done = predict_on_cluster(
@@ -170,17 +177,27 @@ def predict(
         table = one_table(tables)
 
         path = output or default_name(table, ".predictions.csv")
-        check_output(path, force)
+        check_output(path, force, table_only=given_labels)
+        if not given_labels and (label or instance_label):
+            raise ValueError("labels are read for --given-labels only; add it, or leave them out")
         with progress("predicting", json or path == "-"):
-            asked = columns(bag, coords=coords)
-            # Labels are not needed, so nothing can be wrong with them.
-            skip = ("label", "instance_label")
+            asked = columns(bag, label, instance_label, coords)
+            # Labels that are not needed cannot be wrong.
+            skip = () if given_labels else ("label", "instance_label")
             data, fitted = load_both(model, table, asked, slides, delimiter, skip)
-            from bagwise.workflow import predict_all
+            from bagwise.workflow import by_place, labels_of, predict_all
 
-            found = predict_all(fitted, data.bags)
+            told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
+            with by_place(data.places):
+                found = predict_all(fitted, data.bags, told)
             result = write_predictions(
-                fitted, data, found, path, instances=instances, tile_size=tile_size, force=force
+                fitted,
+                data,
+                found,
+                path,
+                instances=instances or given_labels,
+                tile_size=tile_size,
+                force=force,
             )
         tell(data, json)
         if json:
@@ -196,13 +213,14 @@ def evaluate(
     bag: Bag = None,
     label: Label = None,
     instance_label: InstanceLabel = None,
+    group: Group = None,
     slides: Slides = None,
     delimiter: Delimiter = None,
     seed: ResampleSeed = 0,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Score a model on labelled bags, with 95 % intervals from resampled bags.
+    """Score a model on labelled bags, with 95 % intervals; patients count once (--group).
 
     [bold]Examples[/bold]
 
@@ -213,19 +231,21 @@ def evaluate(
     with user_errors(debug):
         from bagwise.cli_output import print_json, show_scores
 
-        asked = columns(bag, label, instance_label)
+        asked = columns(bag, label, instance_label, group=group)
         with progress("evaluating", json):
             data, fitted = load_both(model, table, asked, slides, delimiter)
-            from bagwise.seen_bags import count_seen, seen_in_fit
+            from bagwise.seen_bags import seen_bags, seen_in_fit, seen_patients
             from bagwise.workflow import evaluate_table
 
             scores = evaluate_table(fitted, data, seed)
         tell(data, json)
-        if not json and (seen := seen_in_fit(fitted, data.bags, data.name)):
-            say(f"note: {seen}")
         if json:
-            print_json({**scores, "bags_trained_on": count_seen(fitted, data.bags)})
+            seen = int(seen_bags(fitted, data.bags).sum())
+            shared = int(seen_patients(fitted, data.bags).sum())
+            print_json({**scores, "bags_trained_on": seen, "bags_of_patients_trained_on": shared})
         else:
+            for note in seen_in_fit(fitted, data.bags, data.name):
+                say(f"note: {note}")
             show_scores(scores)
 
 
@@ -235,6 +255,7 @@ def report(
     bag: Bag = None,
     label: Label = None,
     instance_label: InstanceLabel = None,
+    group: Group = None,
     coords: Coords = None,
     image: ImageShape = None,
     title: Title = None,
@@ -261,7 +282,7 @@ def report(
         path = output or default_name(table, ".report.html")
         if not force:
             refuse_existing(path)
-        asked = columns(bag, label, instance_label, coords)
+        asked = columns(bag, label, instance_label, coords, group=group)
         with progress("predicting", json):
             data, fitted = load_both(model, table, asked, slides, delimiter)
             from bagwise.report import write_report

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from bagwise.couplings import Coupling, DensePrior, predictive_prior, predictive_variance
-from bagwise.orthants import log_orthant
+from bagwise.couplings import Coupling, DensePrior, Prior, predictive_prior, predictive_variance
+from bagwise.label_posterior import BagDraws, BagLabels, given_labels, log_minus_log
+from bagwise.labels import BagLikelihood
+from bagwise.orthants import log_orthant, orthant_ep
 from bagwise.parameters import check_choice
 from bagwise.posterior import BAG_SCORES, Posterior, most_probable, noisy_or, positive_from_logs
 
@@ -64,6 +67,43 @@ class CoupledPredictor:
         logs = np.array([self._log_negative(bag) for bag in self._bags(X)])
         return positive_from_logs(logs[:, 0], logs[:, 1])
 
+    def given_labels(
+        self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
+    ) -> tuple[Array, Array]:
+        """P(y_n = 1 | bag label, known labels) by EP, and its standard deviation, (n,) each.
+
+        The deviation takes the labels of a bag as independent given f.
+        """
+        found = [
+            self._given_labels(bag, known, likelihood)
+            for bag, known in zip(self._bags(X), labels, strict=True)
+        ]
+        mean, std = (np.concatenate(part) for part in zip(*found, strict=True))
+        return mean, std
+
+    def _given_labels(
+        self, bag: _Bag, labels: BagLabels, likelihood: BagLikelihood
+    ) -> tuple[Array, Array]:
+        known = np.where(labels.known == 1, 1.0, 0.0)
+        if labels.excluded(likelihood) or not np.any(labels.free):
+            return known, np.zeros(len(known))
+        _, std = given_labels(self._draws_in_noise(bag), labels, likelihood)
+        prior = predictive_prior(bag.coupling, bag.kt, bag.G)
+        mean = bag.coupling.solve(bag.mu)
+        log_p, x_log = positive_given_known(prior, mean, labels)
+        if not labels.settled:
+            log_p = log_p + likelihood.log_label(x_log, labels.T)[1]
+        p = np.where(labels.free, np.exp(np.minimum(log_p, 0.0)), known)
+        return p, np.minimum(std, np.sqrt(p * (1 - p)))
+
+    def _draws_in_noise(self, bag: _Bag) -> BagDraws:
+        """Draws of (Sigma f)_n in units of m_n's own noise."""
+        root = np.sqrt(bag.coupling.diag())
+        loadings = bag.coupling.solve(bag.G) / root[:, None]
+        mean, variance = self._instance_moments(bag)
+        rest = np.maximum(variance - np.sum(loadings**2, axis=1), 0)
+        return self.posterior.draws_of(mean, rest, loadings)
+
     def _latent_in_noise(self, X: Array) -> tuple[Array, Array]:
         moments = [self._instance_moments(bag) for bag in self._bags(X)]
         mean, variance = (np.concatenate(part) for part in zip(*moments, strict=True))
@@ -109,3 +149,18 @@ class CoupledPredictor:
                 G = np.hstack([G, self.posterior.residual_root(X[rows])])
                 kt = np.zeros(len(mu))
             yield _Bag(Coupling(self.graph[rows][:, rows], self.lam), mu, kt, G)
+
+
+def positive_given_known(prior: Prior, mean: Array, labels: BagLabels) -> tuple[Array, Array]:
+    """log P(m_n > 0 | known signs), (n,), and log(-log P0), P0 = P(all others < 0 | the same)."""
+    starts = np.zeros(1, dtype=np.int64)
+    signs = np.select([labels.known == 1, labels.known == 0], [1, -1], 0).astype(np.int8)
+    found = orthant_ep(prior, mean, signs, starts, tol=1e-4)
+    z = (mean + found.shift) / np.sqrt(found.variance)
+    log_p, log_q = special.log_ndtr(z), special.log_ndtr(-z)
+    log_known = log_orthant(prior, mean, signs) if np.any(signs) else 0.0
+    negative = np.where(signs == 0, -1, signs).astype(np.int8)
+    log_P0 = log_orthant(prior, mean, negative) - log_known
+    # P0 is at most P(y_n = 0) for every n; EP may miss that by its error.
+    x_log = float(np.max(log_minus_log(log_p, log_q)[labels.free]))
+    return log_p, np.array(max(x_log, float(np.log(-log_P0)) if log_P0 < 0 else -np.inf))

@@ -135,6 +135,14 @@ class BagLikelihood:
         own = targets.weighed(self.link.hazard(np.where(positive, -z, z)))
         return np.where(targets.free, g, np.where(positive, own, -own))
 
+    def log_label(self, x_log: Array, T: bool) -> tuple[Array, Array]:
+        """log P(T | P0) and log P(T | y_n = 1) - log P(T | P0), (1 + h) left out, x = -log P0.
+
+        The sum of the second and log P(y_n = 1) is log P(y_n = 1 | T): [C24, Alg. 1]'s q(y_n).
+        """
+        log_prob = self._F_positive(x_log) if T else self._F_negative(x_log)
+        return log_prob, (0.0 if T else self._log_h) - log_prob
+
     def curvature(self, z: Array, targets: Targets) -> Curvature:
         """Second derivatives, with what the third ones need."""
         return self._curvature(z, self._log_minus_L(z, targets), targets)

@@ -83,6 +83,17 @@ class Link(ABC):
         """The same for broad residuals, as precisely as averages over draws of f need it."""
         return self.negative_moments(f, kt)
 
+    def log_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
+        """Logs of E[P(y = 1 | f + r)] and E[P(y = 0 | f + r)]: f (n, draws), one kt per row."""
+        p, q = (self.smoothed_negative(sign * f, kt)[0] for sign in (-1.0, 1.0))
+        low, high = p < 0.5, q < 0.5
+        rare = np.where(low, p, q)
+        # Below the smallest float only the exponential tail of the sigmoid is left.
+        tail = -np.abs(f) + 0.5 * kt[:, None]
+        log_rare = np.where(rare > 0, np.log(np.where(rare > 0, rare, 1.0)), tail)
+        log_often = np.log1p(-rare)
+        return np.where(low, log_rare, log_often), np.where(high, log_rare, log_often)
+
     def positive_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """E[P(y = 1 | f)] and the standard deviation of P(y | f)."""
         # Moments of the rarer label keep their relative accuracy.
@@ -157,6 +168,11 @@ class Probit(Link):
         if np.any(high):
             kappa[high], chi[high] = _tail_ratios(z[high])
         return kappa, chi
+
+    def log_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
+        """log Phi(+-f / sqrt(1 + kt))."""
+        z = f / np.sqrt(1 + kt)[:, None]
+        return special.log_ndtr(z), special.log_ndtr(-z)
 
     def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Phi(z) and Phi(z) - 2 T(z, 1 / sqrt(1 + 2 variance)), z = -mean / sqrt(1 + variance)."""

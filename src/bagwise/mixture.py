@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from bagwise.label_posterior import BagDraws
 from bagwise.posterior import (
     MAX_DIMENSIONS,
     Posterior,
@@ -87,6 +88,22 @@ class GibbsPosterior(Posterior):
             rows = slice(start, min(start + ROWS_PER_BLOCK, len(X)))
             A, kt = self._whitener(self.scaled(X[rows]))
             yield rows, A, kt
+
+    def bag_draws(self, X: Array, offsets: Array) -> Iterator[BagDraws]:
+        """Draws of the latent values of each bag, over components and within them."""
+        means, draws = self._mixture_draws
+        for A, kt, bags in self._bag_chunks(X, offsets):
+            for rows in bags:
+                U = principal_factor(A[rows] @ self._S_root)
+                rest = np.sum(U[:, MAX_DIMENSIONS:] ** 2, axis=1)  # not sampled jointly
+                U = U[:, :MAX_DIMENSIONS]
+                yield BagDraws(
+                    self.link_function,
+                    np.full(len(U), self.c0),
+                    np.hstack([A[rows], U]),
+                    np.hstack([means, draws[:, : U.shape[1]]]),
+                    kt[rows] + rest,
+                )
 
     def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
         chunks = self._bag_chunks(X, offsets)

@@ -10,7 +10,7 @@ import numpy as np
 from bagwise.class_labels import class_names
 
 MAX_WEIGHTS = 20
-_HIDDEN = ("trained_bags",)  # of use to the program only
+_HIDDEN = ("trained_bags", "trained_groups")  # of use to the program only
 
 
 def selected(about: dict[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bag_alignment import in_bag_order
-from bagwise.bag_checks import refuse_masked
+from bagwise.bag_checks import refuse_masked, show
 from bagwise.bags import Bags, as_bags
 from bagwise.classifier import bag_accuracy, register_kernels, same_unit
 from bagwise.fitting import all_or_nothing
@@ -167,6 +167,31 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         parts = [model.predict_instance_proba(bags, return_std=True) for model in self.estimators_]
         return np.column_stack([p[:, 1] for p, _ in parts]), np.column_stack([s for _, s in parts])
 
+    def instance_posterior(
+        self, X: Any, return_std: bool = False, *, y: ArrayLike | None = None
+    ) -> Array | tuple[Array, Array]:
+        """(N, K) probability that each instance is of each class, given the classes of its bag.
+
+        Each model is told whether the bag holds its class; see `ProbitVGPMIL.instance_posterior`.
+
+        Parameters
+        ----------
+        X : labelled bags, or any bags with `y`.
+        return_std : also return the (N, K) posterior standard deviations.
+        y : (B,) classes or, after a fit on one, a matrix (B, K) of 0 and 1; overrides the labels
+            of the bags.
+        """
+        bags = bags_to_predict(self, X)
+        _check_no_instance_labels(bags)
+        T = _told_classes(self, _labels(self, bags, y)).astype(np.int64)
+        bags = bags.with_labels(None)
+        parts = [
+            model.instance_posterior(bags, return_std=True, y=T[:, k])
+            for k, model in enumerate(self.estimators_)
+        ]
+        p = np.column_stack([both[:, 1] for both, _ in parts])
+        return (p, np.column_stack([std for _, std in parts])) if return_std else p
+
     def predict_instances(self, X: Any, none: Any = None) -> Array:
         """(N,) the most probable class of each instance.
 
@@ -310,6 +335,25 @@ def _matrix_targets(Y: Array, names: ArrayLike | None) -> tuple[Array, Flags]:
             f"class_names must be {Y.shape[1]} different names, one per column of y; got {names!r}"
         )
     return classes, flags == 1
+
+
+def _told_classes(model: OneVsRestMIL, labels: Array) -> Flags:
+    """Which bags hold which class of a fitted model, (B, K)."""
+    classes = model.classes_
+    if labels.ndim == 2:
+        if labels.shape[1] != len(classes):
+            raise ValueError(
+                f"y must have a column for each of the {len(classes)} classes "
+                f"{classes.tolist()[:10]}; got shape {labels.shape}"
+            )
+        return _matrix_targets(labels, classes)[1]
+    strange = ~np.isin(labels, classes)
+    if np.any(strange):
+        raise ValueError(
+            f"labels must be among the classes {classes.tolist()[:10]} of the fit; got "
+            f"{show(labels[strange][0])}; translate them, or drop such bags"
+        )
+    return np.asarray(labels[:, None] == classes, dtype=bool)
 
 
 def _check_classes(classes: Array, T: Flags) -> None:

@@ -186,6 +186,12 @@ class MultiTaskMIRVM(MIRVM):
         """Probability of each class for each instance under one task's model."""
         return self.for_task(task).predict_instance_proba(X, return_std)
 
+    def instance_posterior(
+        self, X: Any, return_std: bool = False, *, y: ArrayLike | None = None, task: Any = None
+    ) -> Array | tuple[Array, Array]:
+        """The same given the labels of the bags; see `MIRVM.instance_posterior`."""
+        return self.for_task(task).instance_posterior(X, return_std, y=y)
+
     def predict_instances(self, X: Any, *, task: Any = None) -> Array:
         """The more probable class of each instance under one task's model."""
         return self.for_task(task).predict_instances(X)

@@ -257,9 +257,10 @@ def _unit_columns(picked: NDArray[np.int64], n: int) -> Array:
     return columns
 
 
-def log_orthant(prior: Prior, mean: Array) -> float:
-    """log P(all m < 0) of one bag: EP with its second-order correction, for prediction."""
-    signs, starts = np.full(len(mean), -1, dtype=np.int8), np.zeros(1, dtype=np.int64)
+def log_orthant(prior: Prior, mean: Array, signs: Signs | None = None) -> float:
+    """log P(signs) of one bag, by default all m < 0: EP with its second-order correction."""
+    signs = np.full(len(mean), -1, dtype=np.int8) if signs is None else signs
+    starts = np.zeros(1, dtype=np.int64)
     found = orthant_ep(prior, mean, signs, starts, tol=1e-4)
     correction = cumulant_correction(mean, found, signs, starts)
     return float((found.log_prob + correction)[0])

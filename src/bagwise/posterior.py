@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,8 @@ from scipy.stats import qmc
 from bagwise.execution import DEFAULT_CHUNK, bag_cuts
 from bagwise.features import Whitener, kernel_matrix, whitener
 from bagwise.kernels import Kernel
+from bagwise.label_posterior import BagDraws, BagLabels, given_labels
+from bagwise.labels import BagLikelihood
 from bagwise.links import Link, Logistic, Probit
 from bagwise.parameters import check_choice, check_integer, check_number
 from bagwise.rows import scaled_rows
@@ -85,6 +87,27 @@ class FeaturePosterior(ABC):
         logs = [self._joint_bag(mu, kt, G) for mu, kt, G in self.bag_features(X, offsets)]
         log_first, log_second = np.array(logs).T
         return positive_from_logs(log_first, log_second)
+
+    def given_labels(
+        self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
+    ) -> tuple[Array, Array]:
+        """P(y_n = 1 | bag label, known labels) and its standard deviation, (n,) each."""
+        bags = zip(self.bag_draws(X, offsets), labels, strict=True)
+        found = [given_labels(draws, known, likelihood) for draws, known in bags]
+        mean, std = (np.concatenate(part) for part in zip(*found, strict=True))
+        return mean, std
+
+    def bag_draws(self, X: Array, offsets: Array) -> Iterator[BagDraws]:
+        """Draws of the latent values of each bag, over what its instances share."""
+        for mu, kt, G in self.bag_features(X, offsets):
+            yield self.draws_of(mu, kt, G)
+
+    def draws_of(self, mu: Array, kt: Array, G: Array) -> BagDraws:
+        """Sobol draws of f ~ N(mu, G G' + diag(kt)) of one bag in its eigenbasis."""
+        U, limit = principal_factor(G), self._draws.shape[1]
+        kt = kt + np.sum(U[:, limit:] ** 2, axis=1)  # what is not sampled jointly
+        U = U[:, :limit]
+        return BagDraws(self.link_function, mu, U, self._draws[:, : U.shape[1]], kt)
 
     def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""

@@ -109,6 +109,26 @@ def binary_targets(
     return classes, y == classes[1]
 
 
+def bag_targets(estimator: Any, bags: Bags, y: ArrayLike | None) -> NDArray[np.bool_]:
+    """Which bags are of the positive class of a fitted model, by `y` or their own labels."""
+    if y is not None:
+        bags = bags.with_labels(column_or_1d(y, warn=True))
+    if bags.y is None:
+        raise ValueError(
+            "instance_posterior needs the label of every bag, but the bags have none; pass y= or "
+            "Bags with y, or ask predict_instance_proba, which needs none"
+        )
+    classes = estimator.classes_
+    strange = ~np.isin(bags.y, classes)
+    if np.any(strange):
+        raise ValueError(
+            f"bag labels must be the model's classes {classes.tolist()}, but bag "
+            f"{show(bags.ids[int(np.argmax(strange))])} has {show(bags.y[strange][0])}; translate "
+            "the labels, or drop such bags"
+        )
+    return np.asarray(bags.y == classes[1], dtype=bool)
+
+
 def known_labels(bags: Bags, T: NDArray[np.bool_]) -> NDArray[np.float64] | None:
     """Instance labels that agree with the bag labels, or None where nothing is known."""
     known = bags.instance_labels

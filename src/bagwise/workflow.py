@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -175,7 +176,8 @@ def fit_table(
         n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
-    _fit(estimator, train, table.places, callbacks)
+    with by_place(table.places):
+        estimator.fit(train, callbacks=callbacks)
     estimator.metadata_ = fit_metadata(
         table.columns, table.name, train, test, classes, seed, command
     )
@@ -184,10 +186,11 @@ def fit_table(
     return Fitted(estimator, scores, notes)
 
 
-def _fit(estimator: Any, bags: Bags, places: Places, callbacks: Sequence[Callback]) -> None:
-    """Fit, and name rows that are at fault by their place in the file."""
+@contextmanager
+def by_place(places: Places) -> Iterator[None]:
+    """Name rows that are at fault by their place in the file."""
     try:
-        estimator.fit(bags, callbacks=callbacks)
+        yield
     except ValueError as error:
         message = places.told(str(error))
         if message == str(error):
@@ -232,7 +235,8 @@ def fit_metadata(
             "features": train.n_features,
         },
         "held_out": [] if test is None else test.ids.tolist(),
-        "trained_bags": id_hashes(train),
+        "trained_bags": id_hashes(train.ids),
+        "trained_groups": None if train.groups is None else id_hashes(np.unique(train.groups)),
         "seed": seed,
         "command": command,
         "bagwise": metadata.version("bagwise"),
@@ -250,13 +254,33 @@ class Predictions:
     bag_std: Array
     p: Array  # (N, 2)
     std: Array
+    given: Array | None = None  # (N, 2) where the labels of bags were told
+    given_std: Array | None = None
 
 
-def predict_all(model: Any, bags: Bags) -> Predictions:
-    """Bag and instance probabilities of the positive class, with their standard deviations."""
+def predict_all(model: Any, bags: Bags, y: Array | None = None) -> Predictions:
+    """Bag and instance probabilities of the positive class, with their standard deviations.
+
+    With `y`, the labels of the bags, also those of instances given what is known of their bag.
+    """
     bag_p, bag_std = model.predict_proba(bags, return_std=True)
     p, std = model.predict_instance_proba(bags, return_std=True)
-    return Predictions(bag_p, bag_std, p, std)
+    if y is None:
+        return Predictions(bag_p, bag_std, p, std)
+    given, given_std = model.instance_posterior(bags, return_std=True, y=y)
+    return Predictions(bag_p, bag_std, p, std, given, given_std)
+
+
+def labels_of(model: Any, table: Table, purpose: str) -> Array:
+    """The bag labels of a table as classes of the model; an error where there are none."""
+    if table.bags.y is None:
+        known = remembered(model).label
+        fitted_on = "" if known is None else f" and none called {known!r}, as the model's table had"
+        raise TableError(
+            f"{table.name} has no column that looks like bag labels{fitted_on}; {purpose} "
+            "labels: name their column with --label COLUMN"
+        )
+    return in_model_labels(model, table.bags.y)
 
 
 def bag_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
@@ -285,8 +309,6 @@ def instance_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame
     """The user's own rows in their order, with the predictions beside them."""
     import pandas as pd
 
-    added = ("p_mean", "p_std", "predicted", "bag_p_mean", "bag_p_std")
-    _check_free(table.rows, added)
     bags = table.bags
     names = np.asarray(class_names(model), dtype=object)
     values: dict[str, Array] = {
@@ -296,6 +318,9 @@ def instance_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame
         "bag_p_mean": found.bag_p[bags.bag_index, 1],
         "bag_p_std": found.bag_std[bags.bag_index],
     }
+    if found.given is not None and found.given_std is not None:
+        values |= {"p_given_labels": found.given[:, 1], "p_given_labels_std": found.given_std}
+    _check_free(table.rows, tuple(values))
     back = np.empty(bags.n_instances, dtype=np.int64)
     back[bags.row_index] = np.arange(bags.n_instances)
     own = {c: table.rows[c].to_numpy() for c in table.rows.columns}
@@ -311,15 +336,8 @@ def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
 
 
 def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
-    """Scores of a model on a labelled table, with 95 % bootstrap intervals over bags."""
-    if table.bags.y is None:
-        known = remembered(model).label
-        fitted_on = "" if known is None else f" and none called {known!r}, as the model's table had"
-        raise TableError(
-            f"{table.name} has no column that looks like bag labels{fitted_on}; scores need "
-            "labels: name their column with --label COLUMN"
-        )
-    return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)), seed)
+    """Scores of a model on a labelled table, with 95 % intervals over bags, or patients."""
+    return scored(model, table.bags.with_labels(labels_of(model, table, "scores need")), seed)
 
 
 def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
@@ -331,13 +349,15 @@ def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     return {
         "positive": class_names(model)[1],
         "bags": metrics.bag_scores(model, bags),
-        "intervals": intervals(bags.y == model.classes_[1], p, seed),
+        "intervals": intervals(bags.y == model.classes_[1], p, bags.groups, seed),
         "instances": metrics.instance_scores(model, bags) if has_truth else None,
     }
 
 
-def intervals(positive: Array, p: Array, seed: int = 0) -> dict[str, tuple[float, float]]:
-    """95 % bootstrap interval of each headline score; none where there is one class only."""
+def intervals(
+    positive: Array, p: Array, groups: Array | None, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """95 % interval of each headline score; none where there is one class only."""
     if positive.all() or not positive.any():
         return {}
-    return metrics.bootstrap_scores(positive, p, random_state=seed)
+    return metrics.bootstrap_scores(positive, p, groups=groups, random_state=seed)

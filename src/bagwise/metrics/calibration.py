@@ -55,7 +55,7 @@ def reliability_curve(
     return ReliabilityCurve(predicted, observed, low, high, count[used])
 
 
-def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
+def wilson(share: float, n: float, z: float = 1.96) -> tuple[float, float]:
     """Wilson's score interval of a share seen in n trials.
 
     >>> [round(v, 3) for v in wilson(0.5, 10)]
@@ -63,7 +63,9 @@ def wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
     """
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # At 0 and 1 both terms cancel, but for rounding.
+    low, high = 0.0 if share == 0 else centre - half, 1.0 if share == 1 else centre + half
+    return max(0.0, low), min(1.0, high)
 
 
 def classwise_calibration_error(

@@ -12,6 +12,7 @@ from bagwise.plots.style import (
     INK,
     POSITIVE,
     PROBABILITY,
+    UNKNOWN,
     axes_for,
     column,
     one_bag,
@@ -29,8 +30,9 @@ LONGEST_BARS = 80  # more bars than this are thinner than their error bars
 class InstanceProbabilityDisplay:
     """Instance probabilities of a bag with error bars [M24, Fig. 4; C24, Fig. 10].
 
-    Most probable first, or along an axis such as the slices of a scan (`position`). Bars of
-    instances that are truly positive are orange. Bags of more than 80 instances are drawn as a
+    Most probable first, or along an axis such as the slices of a scan (`position`). Where labels
+    are known (`truth`: 1, 0, NaN or -1 if unknown), bars of truly positive instances are orange, of
+    truly negative ones blue and of others grey. Bags of more than 80 instances are drawn as a
     line with a band. Error bars and band are one standard deviation, cut off at 0 and 1.
 
     >>> display = InstanceProbabilityDisplay([0.1, 0.9, 0.3], [0.05, 0.1, 0.1], truth=[0, 1, 0])
@@ -97,23 +99,18 @@ class InstanceProbabilityDisplay:
         if self.position is None:
             ax.set_xticks([])
         tidy(ax)
-        if self.truth is not None and np.any(self.truth == 1):
+        if self._labelled:
             # Above the axes: inside, it would lie on the bars.
             ax.legend(
-                frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.98)
+                frameon=False, fontsize=9, ncols=3, loc="lower right", bbox_to_anchor=(1, 0.98)
             )
         self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
         return self
 
     def _bars(self, ax: Axes, x: Any, order: Any) -> None:
         gap = float(np.min(np.diff(np.unique(x)))) if len(np.unique(x)) > 1 else 1.0
-        positive = np.zeros(len(order), bool) if self.truth is None else self.truth[order] == 1
-        for chosen, colour, name in (
-            (~positive, PROBABILITY, None if self.truth is None else "not known to be positive"),
-            (positive, POSITIVE, "truly positive"),
-        ):
-            if np.any(chosen):
-                ax.bar(x[chosen], self.p[order][chosen], 0.75 * gap, color=colour, label=name)
+        for chosen, colour, name in self._kinds(order):
+            ax.bar(x[chosen], self.p[order][chosen], 0.75 * gap, color=colour, label=name)
         if self.std is not None:
             p, std = self.p[order], self.std[order]
             low, high = np.maximum(p - std, 0), np.minimum(p + std, 1)
@@ -125,13 +122,23 @@ class InstanceProbabilityDisplay:
             low, high = np.maximum(p - self.std[order], 0), np.minimum(p + self.std[order], 1)
             ax.fill_between(x, low, high, color=PROBABILITY, alpha=0.22, lw=0)
         ax.plot(x, p, color=PROBABILITY, lw=1.4)
-        if self.truth is not None:
-            positive = self.truth[order] == 1
-            ax.plot(
-                x[positive],
-                np.full(int(positive.sum()), 0.012),
-                "|",
-                color=POSITIVE,
-                ms=6,
-                label="truly positive",
-            )
+        for chosen, colour, name in self._kinds(order) if self._labelled else []:
+            ticks = np.full(int(chosen.sum()), 0.012)
+            ax.plot(x[chosen], ticks, "|", color=colour, ms=6, label=name)
+
+    @property
+    def _labelled(self) -> bool:
+        """Whether the label of any instance is known."""
+        return self.truth is not None and bool(np.isin(self.truth, (0, 1)).any())
+
+    def _kinds(self, order: Any) -> list[tuple[Any, str, str | None]]:
+        """Which instances, in that order, are drawn how, and what the legend calls them."""
+        if self.truth is None or not self._labelled:
+            return [(np.ones(len(order), dtype=bool), PROBABILITY, None)]
+        truth = self.truth[order]
+        kinds = [
+            (truth == 1, POSITIVE, "truly positive"),
+            (truth == 0, PROBABILITY, "truly negative"),
+            (~np.isin(truth, (0, 1)), UNKNOWN, "not labelled"),
+        ]
+        return [kind for kind in kinds if np.any(kind[0])]

@@ -19,6 +19,7 @@ PROBABILITY = "#0072B2"
 INK = "#222222"
 QUIET = "#6E6E6E"
 TRACK = "#E3E3E3"
+UNKNOWN = "#A9A9A9"  # of instances without a label, where others have one
 # For several series in one figure, in this order.
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 

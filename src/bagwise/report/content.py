@@ -48,20 +48,22 @@ def page_content(
     seed: int = 0,
 ) -> dict[str, Any]:
     """Everything a page shows, with the predictions of `model` for `bags`."""
-    found = predict_all(model, bags)
-    truth = None if bags.y is None else in_model_labels(model, bags.y) == model.classes_[1]
+    labels = None if bags.y is None else in_model_labels(model, bags.y)
+    # Instance labels are shown for comparison, so that nothing here may come from them.
+    found = predict_all(model, bags.with_instance_labels(None), labels)
+    truth = None if labels is None else labels == model.classes_[1]
     classes = class_names(model)
     return {
         "title": title,
         "negative": str(classes[0]),
         "positive": str(classes[1]),
         "scale": SCALE,
-        "headline": headline(truth, found, seed),
+        "headline": headline(truth, found, bags.groups, seed),
         "bags": bag_columns(bags, truth, found),
         "instances": instance_columns(bags, found, image_shape),
         "image": None if image_shape is None else list(image_shape),
         "reliability": None if truth is None else reliability(truth, found.bag_p[:, 1]),
-        "roc": roc(truth, found.bag_p[:, 1], seed),
+        "roc": roc(truth, found.bag_p[:, 1], bags.groups, seed),
         "card": card(model, bags, data_name, command),
         "notes": notes(model, bags, data_name),
     }
@@ -72,7 +74,9 @@ def whole(values: Array) -> list[int]:
     return np.rint(np.asarray(values, dtype=np.float64) * SCALE).astype(np.int64).tolist()
 
 
-def headline(truth: Array | None, found: Predictions, seed: int) -> list[dict[str, Any]]:
+def headline(
+    truth: Array | None, found: Predictions, groups: Array | None, seed: int
+) -> list[dict[str, Any]]:
     """Figures at the top: scores with intervals where labels are known, else counts."""
     called = int(np.sum(found.bag_p[:, 1] > 0.5))
     unsure = int(np.sum((found.bag_p[:, 1] > 0.2) & (found.bag_p[:, 1] < 0.8)))
@@ -83,7 +87,7 @@ def headline(truth: Array | None, found: Predictions, seed: int) -> list[dict[st
     ]
     if truth is None or truth.all() or not truth.any():
         return counts
-    limits = intervals(truth, found.bag_p, seed)
+    limits = intervals(truth, found.bag_p, groups, seed)
     return [*map(_figure_maker(truth, found, limits), HEADLINES), counts[0]]
 
 
@@ -122,6 +126,7 @@ def instance_columns(
 ) -> list[dict[str, Any]]:
     """One entry per bag with its instances, thinned where there are very many."""
     p = found.p[:, 1]
+    labelled = bags.instance_labels is not None and bool(np.isfinite(bags.instance_labels).any())
     thumbnails = _thumbnail_count(bags, image_shape)
     # Of all bags, so that one grey means one value on the whole page.
     span = (float(bags.X.min()), float(bags.X.max())) if thumbnails else (0.0, 1.0)
@@ -134,8 +139,10 @@ def instance_columns(
         }
         if bags.instance_ids is not None:
             entry["id"] = [str(i) for i in bags.instance_ids[rows].tolist()]
-        if bags.instance_labels is not None:
-            known = bags.instance_labels[rows]
+        if found.given is not None and np.any(found.given[rows, 1]):
+            entry["given"] = whole(found.given[rows, 1])
+        if labelled:
+            known = np.asarray(bags.instance_labels)[rows]
             entry["truth"] = np.where(np.isnan(known), -1, known).astype(int).tolist()
         if bags.coords is not None:
             entry["coords"] = quantised(bags.coords[rows])
@@ -198,11 +205,11 @@ def reliability(truth: Array, p: Array, n_bins: int = 8) -> list[dict[str, float
     ]
 
 
-def roc(truth: Array | None, p: Array, seed: int) -> dict[str, Any] | None:
+def roc(truth: Array | None, p: Array, groups: Array | None, seed: int) -> dict[str, Any] | None:
     """The ROC curve with its band, or None where there are not both classes."""
     if truth is None or truth.all() or not truth.any():
         return None
-    band = metrics.roc_band(truth, p, random_state=seed)
+    band = metrics.roc_band(truth, p, groups=groups, random_state=seed)
     curves = {name: np.round(getattr(band, name), 4).tolist() for name in ("x", "y", "low", "high")}
     return {**curves, "auc": round(metrics.roc_auc(truth, p), 4)}
 
@@ -260,5 +267,9 @@ def notes(model: Any, bags: Bags, data_name: str) -> list[str]:
         "± is the standard deviation of a probability under the model's posterior: how far it "
         "could still move if the model knew more. It is not an error rate.",
     ]
-    seen = None if bags.y is None else seen_in_fit(model, bags, data_name)
-    return lines if seen is None else [*lines, seen]
+    if bags.y is None:
+        return lines
+    if bags.groups is not None:
+        count = len(np.unique(bags.groups))
+        lines.append(f"Bags of one group count together: ranges are over {count} groups.")
+    return [*lines, *seen_in_fit(model, bags, data_name)]

@@ -13,8 +13,27 @@ function instanceName(bag, i) {
 
 function instanceText(bag, i) {
   const inst = data.instances[bag];
-  const truth = inst.truth && inst.truth[i] >= 0 ? (inst.truth[i] ? ", truly positive" : ", truly negative") : "";
-  return `${instanceName(bag, i)}: ${value(inst.p[i]).toFixed(3)} ± ${value(inst.std[i]).toFixed(3)}${truth}`;
+  const truth = inst.truth ? ", " + TRUTH[kindOf(inst, i)].text : "";
+  const given = inst.given ? `, ${value(inst.given[i]).toFixed(3)} given the label of the bag` : "";
+  return `${instanceName(bag, i)}: ${value(inst.p[i]).toFixed(3)} ± ${value(inst.std[i]).toFixed(3)}${given}${truth}`;
+}
+
+/* What is known of an instance; where no label is known on the whole page, nothing is to be told apart. */
+const TRUTH = {
+  positive: { colour: "positive", dot: "dot yes", text: "truly positive" },
+  negative: { colour: "accent", dot: "dot no", text: "truly negative" },
+  unknown: { colour: "unknown", dot: "dot unknown", text: "not labelled" },
+};
+
+function kindOf(inst, i) { return inst.truth[i] === 1 ? "positive" : inst.truth[i] === 0 ? "negative" : "unknown"; }
+
+function truthKey(inst) {
+  const there = Object.keys(TRUTH).filter((kind) => inst.truth.some((_, i) => kindOf(inst, i) === kind));
+  return there.map((kind) => {
+    const item = element("span");
+    item.append(element("span", { class: TRUTH[kind].dot }), TRUTH[kind].text);
+    return item;
+  });
 }
 
 function instanceOrder(bag, sorted) {
@@ -56,10 +75,16 @@ function drawBars(root, inst, order, x, y, slot, bag) {
     const group = svg("g", { class: "bar" }, root);
     svg("rect", { x: x(k) - slot / 2, width: slot, y: y(1), height: y(0) - y(1), fill: "transparent" }, group);
     svg("rect", { x: x(k) - wide / 2, width: wide, y: y(p), height: Math.max(0.8, y(0) - y(p)),
-      rx: Math.min(2, wide / 4), fill: inst.truth && inst.truth[i] === 1 ? "var(--positive)" : "var(--accent)" }, group);
+      rx: Math.min(2, wide / 4), fill: `var(--${inst.truth ? TRUTH[kindOf(inst, i)].colour : "accent"})` }, group);
     svg("line", { x1: x(k), x2: x(k), y1: y(p - std), y2: y(p + std), stroke: "var(--ink)", "stroke-width": 1.3 }, group);
+    if (inst.given) drawDiamond(group, x(k), y(value(inst.given[i])), Math.min(4.5, Math.max(2, wide / 2)));
     tipOn(group, instanceText(bag, i));
   });
+}
+
+function drawDiamond(parent, x, y, r) {
+  svg("path", { d: `M${x} ${y - r}L${x + r} ${y}L${x} ${y + r}L${x - r} ${y}Z`, class: "given",
+    fill: "var(--panel)", stroke: "var(--ink)", "stroke-width": 1.3 }, parent);
 }
 
 function drawBand(root, inst, order, x, y, slot, bag) {
@@ -68,8 +93,11 @@ function drawBand(root, inst, order, x, y, slot, bag) {
   const upper = at((i) => p(i) + s(i)), lower = at((i) => p(i) - s(i)).reverse();
   svg("path", { d: "M" + [...upper, ...lower].join("L") + "Z", fill: "var(--band)", class: "band" }, root);
   svg("path", { d: "M" + at(p).join("L"), fill: "none", stroke: "var(--accent)", "stroke-width": 1.6 }, root);
+  if (inst.given) svg("path", { d: "M" + at((i) => value(inst.given[i])).join("L"), class: "given", fill: "none",
+    stroke: "var(--ink)", "stroke-width": 1.2, "stroke-dasharray": "3 3" }, root);
   if (inst.truth) order.forEach((i, k) => {
-    if (inst.truth[i] === 1) svg("line", { x1: x(k), x2: x(k), y1: y(0) + 2, y2: y(0) + 6, stroke: "var(--positive)", "stroke-width": Math.max(0.8, slot) }, root);
+    svg("line", { x1: x(k), x2: x(k), y1: y(0) + 2, y2: y(0) + 6, class: "tick",
+      stroke: `var(--${TRUTH[kindOf(inst, i)].colour})`, "stroke-width": Math.max(0.8, slot) }, root);
   });
   const hit = svg("rect", { x: x(0), y: y(1), width: x(order.length - 1) - x(0), height: y(0) - y(1), fill: "transparent" }, root);
   hit.addEventListener("mousemove", (event) => {
@@ -92,7 +120,7 @@ function drawMap(canvas, bag, kind, top) {
   const values = { probability: inst.p, uncertainty: inst.std, truth: inst.truth }[kind];
   const order = values.map((_, i) => i).sort((a, b) => values[a] - values[b]);
   for (const i of order) {
-    pen.fillStyle = kind === "truth" ? colour(values[i] === 1 ? "positive" : "track") : scaleColour(kind, value(values[i]) / top);
+    pen.fillStyle = kind === "truth" ? colour(TRUTH[kindOf(inst, i)].colour) : scaleColour(kind, value(values[i]) / top);
     pen.strokeStyle = colour("quiet");
     pen.lineWidth = 0.4;
     pen.beginPath();
@@ -157,7 +185,7 @@ function mapsOf(bag) {
     figure.append(element("figcaption", {}, title));
     const canvas = element("canvas", { class: "map", "data-kind": kind, role: "img",
       "aria-label": `${title} of each instance at its place in the bag` });
-    figure.append(canvas, kind === "truth" ? truthLegend() : scaleLegend(kind, top, ends));
+    figure.append(canvas, kind === "truth" ? truthLegend(inst) : scaleLegend(kind, top, ends));
     box.append(figure);
     drawMap(canvas, bag, kind, top);
   }
@@ -176,13 +204,9 @@ function scaleTops(bags) {
   return value(p) > 0.6 ? [1, up(std)] : [up(p), up(std)];
 }
 
-function truthLegend() {
+function truthLegend(inst) {
   const box = element("div", { class: "scale" });
-  for (const [name, text] of [["dot yes", data.positive], ["dot", "not"]]) {
-    const item = element("span");
-    item.append(element("span", { class: name }), text);
-    box.append(item);
-  }
+  box.append(...truthKey(inst));
   return box;
 }
 

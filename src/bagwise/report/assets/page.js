@@ -37,7 +37,21 @@ function listBags() {
     if (head.dataset.key === state.key) head.setAttribute("aria-sort", state.descending ? "descending" : "ascending");
     else head.removeAttribute("aria-sort");
   }
-  return found;
+  keepInFilter(found);
+}
+
+/* The pane shows a bag of the list: one that the filter leaves out makes way for the first that it keeps. */
+function keepInFilter(found) {
+  if (found.includes(state.chosen)) return;
+  if (found.length) return openBag(found[0], false);
+  state.chosen = null;
+  byId("detail").replaceChildren(element("p", { class: "note" }, "No bag matches the filter."));
+}
+
+function clearFilter() {
+  byId("find").value = "";
+  byId("which").value = "all";
+  listBags();
 }
 
 function bagRow(b) {
@@ -111,13 +125,40 @@ function barsOf(b) {
   const toggle = element("button", { type: "button", class: "toggle", id: "order" }, state.sorted ? "show in their order" : "show most probable first");
   toggle.addEventListener("click", () => { state.sorted = !state.sorted; openBag(b, false); byId("order").focus(); });
   title.append(toggle);
-  const box = element("div", { class: "bars" });
+  const scroller = element("div", { class: "scroller" });
+  const box = element("div", { class: "bars", tabindex: "0", role: "group", "aria-label": "Chart of the instances" });
   box.append(drawInstances(b, state.sorted));
-  const known = inst.truth && inst.truth.some((t) => t === 1);
-  const key = element("p", { class: "note" }, known
-    ? (inst.p.length > LONGEST_BARS ? "Orange ticks below the axis mark instances that are truly positive." : "Orange bars are truly positive; lines span ± one standard deviation, cut off at 0 and 1.")
-    : "Lines and bands span ± one standard deviation, cut off at 0 and 1.");
-  return [title, box, key];
+  scroller.append(box);
+  const mark = () => markScroll(scroller, box);
+  box.addEventListener("scroll", mark);
+  new ResizeObserver(mark).observe(box);
+  return [title, scroller, element("p", { class: "sideways" }, "← scroll sideways for all instances →"), barsKey(inst)];
+}
+
+/* Fades at the sides where a chart goes on beyond them. */
+function markScroll(scroller, box) {
+  const room = box.scrollWidth - box.clientWidth;
+  scroller.classList.toggle("scrolls", room > 1);
+  scroller.classList.toggle("more-left", box.scrollLeft > 1);
+  scroller.classList.toggle("more-right", box.scrollLeft < room - 1);
+}
+
+function barsKey(inst) {
+  const band = inst.p.length > LONGEST_BARS, box = element("div", { class: "note" });
+  if (inst.truth) {
+    const key = element("div", { class: "key" });
+    key.append(band ? "Ticks below the axis:" : "Bars:", ...truthKey(inst));
+    box.append(key);
+  }
+  if (inst.given) {
+    const key = element("div", { class: "key" }), item = element("span");
+    item.append(element("span", { class: "diamond" }, band ? "╌╌" : "◇"), "probability given the label of the bag");
+    key.append(item);
+    box.append(key);
+  }
+  box.append(band ? "The band spans ± one standard deviation, cut off at 0 and 1."
+    : "The lines span ± one standard deviation, cut off at 0 and 1.");
+  return box;
 }
 
 function mapsHead(b) {
@@ -160,14 +201,13 @@ function start() {
   byId("uncertain").replaceChildren(...unsure.map((b) => {
     const item = element("li"), button = element("button", { type: "button", title: data.bags.id[b] }, data.bags.id[b]);
     button.append(element("span", {}, `${value(data.bags.p[b]).toFixed(2)} ± ${value(data.bags.std[b]).toFixed(2)}`));
-    button.addEventListener("click", () => { openBag(b, true); byId("detail").scrollIntoView({ block: "nearest" }); });
+    button.addEventListener("click", () => { if (!matches(b)) clearFilter(); openBag(b, true); byId("detail").scrollIntoView({ block: "nearest" }); });
     item.append(button);
     return item;
   }));
   if (data.reliability) byId("reliability").append(drawReliability(data.reliability, data.positive));
   if (data.roc) byId("roc").append(drawRoc(data.roc));
-  const found = listBags();
-  if (found.length) openBag(found[0], false);
+  listBags();
 }
 
 start();

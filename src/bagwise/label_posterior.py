@@ -1,0 +1,115 @@
+"""Which instances of a labelled bag are positive: P(y_n = 1 | x, bag label, known labels).
+
+For draws v_s of the posterior of v, and p_ns = P(y_n = 1 | v_s), the labels of a bag are
+independent given v_s but for what is known of the bag: T_b and some y_k. So
+
+    P(y_n = 1 | T_b, y_k) = sum_s w_s r_ns,  w_s proportional to P(T_b, y_k | v_s),
+
+with r_ns = P(y_n = 1 | v_s, T_b, y_k) in closed form [C24, Alg. 1]: p_ns / (1 - P0_s) in a
+positive bag at H = inf. The labels of the bag thus also say which v are probable; without known
+labels and at H = inf the sum is E[p_n] / (1 - E[P0]).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from bagwise.labels import BagLikelihood
+from bagwise.links import Link
+
+Array = NDArray[Any]
+
+ROWS_PER_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class BagDraws:
+    """Latent values of one bag: f = base + loadings points' + r, r_n ~ N(0, kt_n)."""
+
+    link: Link
+    base: Array  # (n,)
+    loadings: Array  # (n, k)
+    points: Array  # (draws, k)
+    kt: Array  # (n,)
+
+    def log_probabilities(self) -> Iterator[tuple[slice, Array, Array]]:
+        """Rows, log P(y = 1 | draw) and log P(y = 0 | draw), (rows, draws), block by block."""
+        for start in range(0, len(self.base), ROWS_PER_BLOCK):
+            rows = slice(start, start + ROWS_PER_BLOCK)
+            f = self.base[rows, None] + self.loadings[rows] @ self.points.T
+            yield rows, *self.link.log_smoothed(f, self.kt[rows])
+
+
+@dataclass(frozen=True)
+class BagLabels:
+    """What is known of the labels of one bag."""
+
+    T: bool
+    known: Array  # (n,) 1, 0, NaN where unknown
+
+    @property
+    def free(self) -> NDArray[np.bool_]:
+        """Instances whose label is unknown."""
+        return np.isnan(self.known)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a known positive leaves the bag's label nothing to say."""
+        return bool(np.any(self.known == 1))
+
+    def excluded(self, likelihood: BagLikelihood) -> bool:
+        """Whether the label leaves no instance a chance: a negative bag at H = inf."""
+        return not self.T and np.isinf(likelihood.H)
+
+
+def given_labels(
+    draws: BagDraws, labels: BagLabels, likelihood: BagLikelihood
+) -> tuple[Array, Array]:
+    """P(y_n = 1 | T_b, known labels), (n,), and its standard deviation over v given the same.
+
+    A known label comes back as it is, with deviation 0.
+    """
+    mean, std = np.where(labels.known == 1, 1.0, 0.0), np.zeros(len(labels.known))
+    if labels.excluded(likelihood) or not np.any(labels.free):
+        return mean, std
+    log_known, x_log = _evidence(draws, labels)
+    log_label, shift = likelihood.log_label(x_log, labels.T)
+    if labels.settled:
+        log_label, shift = np.zeros_like(x_log), np.zeros_like(x_log)
+    weights = special.softmax(log_known + log_label)
+    for rows, log_p, _ in draws.log_probabilities():
+        r = np.exp(np.minimum(log_p + shift, 0.0))  # (rows, draws)
+        free = labels.free[rows]
+        average = np.minimum(r @ weights, 1.0)  # weights sum to 1 up to rounding
+        spread = np.sqrt((r - average[:, None]) ** 2 @ weights)
+        mean[rows] = np.where(free, average, mean[rows])
+        std[rows] = np.where(free, spread, 0.0)
+    return mean, std
+
+
+def _evidence(draws: BagDraws, labels: BagLabels) -> tuple[Array, Array]:
+    """log P(known labels | v_s) and log(-log P0_s), P0_s of the free instances, (draws,)."""
+    log_known = np.zeros(len(draws.points))
+    x_log = np.full(len(draws.points), -np.inf)
+    for rows, log_p, log_q in draws.log_probabilities():
+        free, known = labels.free[rows], labels.known[rows]
+        log_known += log_p[known == 1].sum(axis=0) + log_q[known == 0].sum(axis=0)
+        terms = log_minus_log(log_p[free], log_q[free])
+        x_log = np.logaddexp(x_log, np.logaddexp.reduce(terms, axis=0))
+    return log_known, x_log
+
+
+def log_minus_log(log_p: Array, log_q: Array) -> Array:
+    """log(-log q) of q = 1 - p, which is log p where q rounds to 1.
+
+    >>> log_minus_log(np.array([-40.0]), np.array([0.0]))
+    array([-40.])
+    """
+    small = log_p < -36
+    return np.where(small, log_p, np.log(-np.where(small, -1.0, log_q)))
