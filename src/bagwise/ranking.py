@@ -80,7 +80,7 @@ def some_of_each_class(bags: Bags, T: Flags, max_rows: int) -> NDArray[np.intp]:
 
     >>> bags = Bags.from_list([np.zeros((5, 1))] * 8)
     >>> some_of_each_class(bags, np.arange(8) < 2, 20)
-    array([0, 2, 4])
+    array([0, 2, 4, 6])
     """
     step = -(-bags.n_instances // max_rows)
     sides = [np.flatnonzero(side)[::step] for side in (~T, T)]
