@@ -27,7 +27,7 @@ from bagwise.kernels import Kernel
 from bagwise.label_posterior import BagLabels
 from bagwise.labels import BagLikelihood
 from bagwise.parameters import check_integer
-from bagwise.ranking import NEAR_CHANCE, auc, some_of_each_class, warn_near_chance
+from bagwise.ranking import is_near_chance, some_of_each_class, warn_near_chance
 from bagwise.rows import column_moments, is_elsewhere
 from bagwise.threads import suitable_threads
 from bagwise.validation import (
@@ -286,7 +286,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         some = some_of_each_class(bags, T, RANKED_ROWS)
         ranked = bags if len(some) == len(bags) else bags[some]
         best, _ = self._predictor(ranked).bags(ranked.X, ranked.offsets, "max")
-        if auc(best, T[some]) < NEAR_CHANCE:  # joint scores take longer than many a fit
+        if is_near_chance(best, ranked, T[some]):  # joint scores take longer than many a fit
             score, _ = self._bag_probability(ranked)
             warn_near_chance(score, ranked, T[some], "even the bags that the model was fitted to")
 

@@ -24,11 +24,10 @@ def warn_near_chance(score: Array, bags: Bags, T: Flags, which: str) -> None:
 
     `which` names the bags: left out of the fit, or those that were fitted to.
     """
-    value = auc(score, T)
-    if value >= NEAR_CHANCE or value + ONE_SIDED * chance_error(*class_counts(bags, T)) >= USEFUL:
+    if not is_near_chance(score, bags, T):
         return
     warn_user(
-        f"{which} are ranked near chance: their AUC is {value:.2f}, that of guessing 0.5 "
+        f"{which} are ranked near chance: their AUC is {auc(score, T):.2f}, that of guessing 0.5 "
         f"({int(T.sum())} positive and {int((~T).sum())} negative bags); predictions of this model "
         "tell little. Check that labels and bags belong together and that the features show what "
         "the label is about; try standardize=True, learned hyperparameters (mean='learn', "
@@ -36,6 +35,18 @@ def warn_near_chance(score: Array, bags: Bags, T: Flags, which: str) -> None:
         "features matter), known instance labels or more bags",
         NearChanceWarning,
     )
+
+
+def is_near_chance(score: Array, bags: Bags, T: Flags) -> bool:
+    """Whether the AUC is below NEAR_CHANCE, and USEFUL ruled out by the number of bags.
+
+    >>> some, many = (Bags.from_list([np.zeros((1, 1))] * n) for n in (6, 40))
+    >>> [is_near_chance(np.zeros(len(b)), b, np.arange(len(b)) % 2 == 1) for b in (some, many)]
+    [False, True]
+    """
+    value = auc(score, T)
+    highest = value + ONE_SIDED * chance_error(*class_counts(bags, T))
+    return value < NEAR_CHANCE and highest < USEFUL
 
 
 def auc(score: Array, T: Flags) -> float:
@@ -69,7 +80,7 @@ def some_of_each_class(bags: Bags, T: Flags, max_rows: int) -> NDArray[np.intp]:
 
     >>> bags = Bags.from_list([np.zeros((5, 1))] * 8)
     >>> some_of_each_class(bags, np.arange(8) < 2, 20)
-    array([0, 2, 4])
+    array([0, 2, 4, 6])
     """
     step = -(-bags.n_instances // max_rows)
     sides = [np.flatnonzero(side)[::step] for side in (~T, T)]
