@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _BandDisplay:
-    """A curve over the unit square with a bootstrap band."""
+    """A curve over the unit square with a 95 % band."""
 
     figure_: Figure
     ax_: Axes
@@ -42,6 +42,7 @@ class _BandDisplay:
         check_one_model(model, instances=False)
         truth = bags.y if y is None else y
         more.setdefault("name", type(model).__name__)
+        more.setdefault("groups", getattr(bags, "groups", None))
         positive = np.asarray(truth) == model.classes_[1]
         return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], ax=ax, **more)
 
@@ -85,7 +86,7 @@ class _BandDisplay:
 
 
 class RocDisplay(_BandDisplay):
-    """ROC curve with a bootstrap band.
+    """ROC curve with a 95 % band.
 
     >>> display = RocDisplay.from_predictions([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], n_resamples=50)
     >>> display.ax_.get_xlabel()
@@ -105,7 +106,7 @@ class RocDisplay(_BandDisplay):
 
 
 class PrecisionRecallDisplay(_BandDisplay):
-    """Precision against recall, with a bootstrap band.
+    """Precision against recall, with a 95 % band.
 
     Precision is the best one at a recall of at least that on the axis.
 
