@@ -40,6 +40,7 @@ FROM_MODEL = {
         m, b, ax=ax, n_resamples=20
     ),
     "reliability": lambda m, b, ax: plots.ReliabilityDisplay.from_estimator(m, b, ax=ax),
+    "posterior": lambda m, b, ax: plots.InstancePosteriorDisplay.from_estimator(m, b, ax=ax),
     "elbo": lambda m, b, ax: plots.ElboDisplay.from_estimator(m, ax=ax),
 }  # fmt: skip
 
@@ -69,6 +70,33 @@ def test_instances_are_sorted_and_true_ones_coloured(model: ProbitVGPMIL, bags: 
         heights, np.sort(model.predict_instance_proba(bags[1])[:, 1])[::-1], rtol=1e-12
     )
     assert to_hex(drawn[0].get_facecolor()).upper() == POSITIVE
+
+
+@pytest.mark.parametrize("n", [3, 120])
+def test_unlabelled_instances_are_told_from_negative_ones(n: int) -> None:
+    from matplotlib.colors import to_hex
+
+    truth = np.tile([1.0, 0.0, np.nan], n // 3)
+    display = plots.InstanceProbabilityDisplay(np.linspace(0.1, 0.9, n), truth=truth).plot()
+    assert display.ax_.get_legend() is not None
+    names = [t.get_text() for t in display.ax_.get_legend().get_texts()]
+    assert names == ["truly positive", "truly negative", "not labelled"]
+    drawn = display.ax_.patches if n == 3 else display.ax_.lines[1:]
+    colours = [p.get_facecolor() if n == 3 else p.get_color() for p in drawn]
+    assert len({to_hex(c) for c in colours}) == 3
+    plain = plots.InstanceProbabilityDisplay([0.1, 0.9], truth=[np.nan, np.nan]).plot()
+    assert plain.ax_.get_legend() is None
+
+
+def test_posteriors_of_several_models_share_axes() -> None:
+    first = plots.InstancePosteriorDisplay.from_predictions([0.0, 0.01, 0.99], name="a", n_bins=4)
+    second = plots.InstancePosteriorDisplay.from_predictions([0.5], name="b", ax=first.ax_)
+    names = [t.get_text() for t in second.ax_.get_legend().get_texts()]
+    assert names == ["a", "b"]
+    assert first.ax_.patches[0].get_data().values.tolist() == [2, 0, 0, 1]
+    assert first.ax_.patches[0].get_facecolor() != first.ax_.patches[2].get_facecolor()
+    with pytest.raises(ValueError, match="probabilities"):
+        plots.InstancePosteriorDisplay([1.5])
 
 
 def test_instances_along_an_axis_keep_its_order() -> None:

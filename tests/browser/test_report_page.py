@@ -27,6 +27,8 @@ def bags() -> Bags:
     ids = [f"slide_{b:02d}" for b in range(40)]
     ids[3] = EVIL
     truth = np.concatenate([(np.arange(n) < 1 + n // 5) * t for n, t in zip(sizes, y, strict=True)])
+    truth = truth.astype(float)
+    truth[np.cumsum(sizes)[4] + 1 : np.cumsum(sizes)[5] : 2] = np.nan  # half of slide_05
     coords = [rng.random((n, 2)) * [800, 500] for n in sizes]
     return Bags.from_list(X, y, ids=ids, coords=coords, instance_labels=truth)
 
@@ -119,6 +121,72 @@ def test_a_bag_opens_with_bars_maps_and_images(page: Any, bags: Bags) -> None:
     assert "in their order" in page.text_content("#bars")
     page.click("#stretch")
     assert page.inner_text("#stretch") == "same colours for all bags"
+
+
+def test_unlabelled_instances_have_their_own_look(page: Any, bags: Bags, screenshots: Path) -> None:
+    page.locator("#rows tr", has_text="slide_05").click()
+    fills: dict[str, set[str]] = {"truly positive": set(), "truly negative": set()}
+    fills["not labelled"] = set()
+    for bar in page.locator("#bars g.bar").all():
+        name = next(n for n in fills if n in str(bar.get_attribute("aria-label")))
+        fills[name].add(str(bar.locator("rect").nth(1).get_attribute("fill")))
+    assert all(len(found) == 1 for found in fills.values()), fills
+    assert len(set.union(*fills.values())) == 3
+    for name in fills:
+        assert page.locator(".note .key", has_text=name).count() == 1, name
+        assert page.locator("figure .scale", has_text=name).count() == 1, name
+    page.locator("#detail").screenshot(path=screenshots / f"bag-{page.look}.png")
+    page.locator("#rows tr", has_text="slide_09").click()  # all known: nothing to explain
+    assert page.locator(".note .key", has_text="not labelled").count() == 0
+
+
+def test_the_label_of_a_bag_is_used_where_it_is_known(
+    page: Any, model: ProbitVGPMIL, bags: Bags
+) -> None:
+    page.locator("#rows tr", has_text="slide_05").click()
+    assert page.locator("#bars path.given").count() == bags.sizes[5]
+    assert page.locator(".note .key", has_text="given the label of the bag").count() == 1
+    bag = bags[5].with_instance_labels(None)
+    given = model.instance_posterior(bag)[:, 1]
+    best = int(np.argmax(model.predict_instance_proba(bag)[:, 1]))
+    label = page.locator("#bars g.bar").first.get_attribute("aria-label")
+    assert f"{given[best]:.3f} given the label of the bag" in label
+    page.locator("#rows tr", has_text="slide_04").click()  # negative: all would be 0
+    assert page.locator("#bars path.given").count() == 0
+
+
+def test_the_pane_follows_the_filter(page: Any) -> None:
+    page.locator("#rows tr", has_text="slide_05").click()
+    page.fill("#find", "slide_1")
+    shown = page.inner_text("#detail h3")
+    assert shown == listed(page)[0]
+    assert page.locator("#rows tr[aria-selected=true]").inner_text().startswith(shown)
+    page.fill("#find", "slide_12")
+    page.locator("#rows tr").first.click()
+    page.fill("#find", "slide_1")  # still in the list: it stays
+    assert page.inner_text("#detail h3") == "slide_12"
+    page.fill("#find", "no such bag")
+    assert page.inner_text("#detail") == "No bag matches the filter."
+    page.locator("#theme").click()
+    page.locator("#uncertain button").first.click()  # a bag that is asked for is shown
+    name = page.inner_text("#detail h3")
+    assert page.locator("#uncertain button").first.inner_text().startswith(name)
+    assert name in listed(page)
+
+
+def test_a_chart_that_goes_on_shows_it(page: Any) -> None:
+    page.locator("#rows tr", has_text="slide_05").click()
+    box = page.locator(".bars")
+    hidden = box.evaluate("b => b.scrollWidth - b.clientWidth")
+    assert (hidden > 0) == (page.look == "phone")
+    assert page.locator(".sideways").is_visible() == (page.look == "phone")
+    fades = "s => [getComputedStyle(s, '::before').opacity, getComputedStyle(s, '::after').opacity]"
+    settled = page.locator(".scroller")
+    page.wait_for_timeout(300)
+    assert settled.evaluate(fades) == (["0", "1"] if page.look == "phone" else ["0", "0"])
+    box.evaluate("b => { b.scrollLeft = b.scrollWidth; }")
+    page.wait_for_timeout(300)
+    assert settled.evaluate(fades) == (["1", "0"] if page.look == "phone" else ["0", "0"])
 
 
 def test_large_bags_are_a_band(page: Any) -> None:

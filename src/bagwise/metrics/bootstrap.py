@@ -138,7 +138,7 @@ def bootstrap_scores(
     `roc_auc` has Newcombe's score interval, `accuracy` Wilson's, `average_precision` Wilson's over
     the positive bags. The means `log_likelihood` and `brier` are those of bags with random weights
     and of one unseen bag, which is called wrongly with a probability of 1 (`brier`), or as surely
-    as the surest of these bags (`log_likelihood`). Bags of one group (`groups`, e.g. patients)
+    as half of these bags are called (`log_likelihood`). Bags of one group (`groups`, e.g. patients)
     count as far as they differ. Coverage is at least about the level from nine bags on.
 
     >>> limits = bootstrap_scores([0, 0, 1, 1], [0.1, 0.4, 0.6, 0.8])
@@ -152,21 +152,22 @@ def bootstrap_scores(
     score, units = columns[:, 1], units_of(groups, positive.size)
     W = _weights(units, n_resamples, np.random.default_rng(random_state))
     ap, auc = average_precision(positive, score), roc_auc(positive, score)
-    observed, worst = _log_probabilities(positive, columns)
+    observed, wrong = _log_probabilities(positive, columns)
     return {
         "roc_auc": auc_interval(auc, positive, score, units, level),
         "average_precision": precision_interval(ap, positive, score, units, level),
         "accuracy": share_interval((score > 0.5) == positive, units, level),
-        "log_likelihood": _mean_interval(W, observed, worst, 0.0, ends),
+        "log_likelihood": _mean_interval(W, observed, wrong, 0.0, ends),
         "brier": _mean_interval(W, (score - positive) ** 2, 0.0, 1.0, ends),
     }
 
 
 def _log_probabilities(positive: Bools, columns: Floats) -> tuple[Floats, float]:
-    """Log probability of each true label, and the worst that any of these bags could have got."""
+    """Log probability of each true label, and that of the less probable one in a typical bag."""
     with np.errstate(divide="ignore"):
         logs = np.log(columns)
-    return np.where(positive, logs[:, 1], logs[:, 0]), float(logs.min())
+    wrong = np.quantile(logs.min(axis=1), 0.5, method="lower")
+    return np.where(positive, logs[:, 1], logs[:, 0]), float(wrong)
 
 
 def _mean_interval(

@@ -25,7 +25,7 @@ def _truth(bags: Any, y: ArrayLike | None) -> Any:
 
 
 class _BandDisplay:
-    """A curve over the unit square with a bootstrap band."""
+    """A curve over the unit square with a 95 % band."""
 
     figure_: Figure
     ax_: Axes
@@ -47,6 +47,7 @@ class _BandDisplay:
         """Draw the curve of a fitted model's bag probabilities, against `y` or else `bags.y`."""
         check_one_model(model, instances=False)
         more.setdefault("name", type(model).__name__)
+        more.setdefault("groups", getattr(bags, "groups", None))
         positive = _truth(bags, y) == model.classes_[1]
         return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], ax=ax, **more)
 
@@ -90,7 +91,7 @@ class _BandDisplay:
 
 
 class RocDisplay(_BandDisplay):
-    """ROC curve with a bootstrap band.
+    """ROC curve with a 95 % band.
 
     >>> display = RocDisplay.from_predictions([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], n_resamples=50)
     >>> display.ax_.get_xlabel()
@@ -110,7 +111,7 @@ class RocDisplay(_BandDisplay):
 
 
 class PrecisionRecallDisplay(_BandDisplay):
-    """Precision against recall, with a bootstrap band.
+    """Precision against recall, with a 95 % band.
 
     Precision is the best one at a recall of at least that on the axis.
 

@@ -43,10 +43,11 @@ def build_report(
     Parameters
     ----------
     model : a fitted model.
-    bags : Bags; labels give scores, coordinates heat maps, instance labels marks.
+    bags : Bags; labels give scores, coordinates heat maps, instance labels colours, and
+        groups (patients) count together in intervals.
     image_shape : height and width, if the features are the pixels of images.
     command : what to repeat to get this page again.
-    seed : of the bags that are resampled for intervals.
+    seed : of the random weights that bags get for intervals.
 
     Bags with very many instances are thinned, and the page says so.
     """

@@ -30,7 +30,7 @@ function kindOf(inst, i) { return inst.truth[i] === 1 ? "positive" : inst.truth[
 function truthKey(inst) {
   const there = Object.keys(TRUTH).filter((kind) => inst.truth.some((_, i) => kindOf(inst, i) === kind));
   return there.map((kind) => {
-    const item = element("span");
+    const item = element("span", { class: "item" });
     item.append(element("span", { class: TRUTH[kind].dot }), TRUTH[kind].text);
     return item;
   });
