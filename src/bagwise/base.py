@@ -362,7 +362,12 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
             tol=self.tol,
             verbose=self.verbose,
             chains=self._chains(),
+            learn_H=self._learns_H(),
         )
+
+    def _learns_H(self) -> bool:
+        """Whether the reliability of bag labels is to be learned."""
+        return False
 
     def _chains(self) -> dict[str, int] | None:
         """Settings of the Gibbs sampler, for models that have one."""

@@ -96,7 +96,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         with listening(callbacks, self):
             bags = bags_to_fit(self, connected(X, client), y)
             classes, T = binary_targets(bags)
-            known, rng = known_labels(bags, T), generator(self.random_state)
+            known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
+            rng = generator(self.random_state)
             self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
         self.classes_ = classes
         self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
@@ -219,6 +220,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         raise NotImplementedError
+
+    def _bag_labels_may_be_wrong(self) -> bool:
+        """Whether known instance labels may contradict the label of their bag."""
+        return False
 
     def _scaling(self, X: Any) -> tuple[Array, Array]:
         """Shift and scale of each feature; a constant feature is only shifted."""

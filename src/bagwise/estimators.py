@@ -11,6 +11,7 @@ from bagwise.base import GaussianProcessMIL
 from bagwise.classifier import BagClassifierMIL
 from bagwise.densities import Gamma, HyperbolicSecant, check_density
 from bagwise.infer.fit import Result
+from bagwise.infer.reliability import START_H
 from bagwise.io.modelfile import register
 from bagwise.ising_estimator import IsingVGPMIL
 from bagwise.labels import BagLikelihood
@@ -41,7 +42,9 @@ class _LogisticMIL(GaussianProcessMIL):
     _link = "logistic"
     _start_variance = 10.0
 
-    def __init__(self, *, H: float = np.inf, label_posterior: str = "joint", **shared: Any) -> None:
+    def __init__(
+        self, *, H: float | str = np.inf, label_posterior: str = "joint", **shared: Any
+    ) -> None:
         super().__init__(**shared)
         self.H = H
         self.label_posterior = label_posterior
@@ -49,6 +52,11 @@ class _LogisticMIL(GaussianProcessMIL):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice("label_posterior", self.label_posterior, ("joint", "factorised"))
+        if self._learns_H() and not self._can_learn_H():
+            raise ValueError(
+                "H='learn' needs the variational bound of a joint label posterior: use VGPMIL with "
+                "inference='vi' and label_posterior='joint', or give a number such as H=100"
+            )
         if self._factorised and not np.inf > self._likelihood().H:
             raise ValueError(
                 "label_posterior='factorised' weighs labels by log H and needs a finite H; the "
@@ -68,7 +76,29 @@ class _LogisticMIL(GaussianProcessMIL):
         return self.label_posterior == "factorised"
 
     def _likelihood(self) -> BagLikelihood:
-        return BagLikelihood(Logistic(), self.H)
+        return BagLikelihood(Logistic(), START_H if self._learns_H() else self.H)
+
+    def _learns_H(self) -> bool:
+        return isinstance(self.H, str) and self.H == "learn"
+
+    def _can_learn_H(self) -> bool:
+        """At a mode f explains wrong labels too, and H would come out far too large."""
+        return self.inference == "vi" and not self._factorised
+
+    def _bag_labels_may_be_wrong(self) -> bool:
+        return bool(np.inf > self._likelihood().H)
+
+    def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
+        learned = {"H": self.H_} if self._learns_H() else {}
+        return super()._frozen(rows) | learned
+
+    def _fitted_names(self) -> tuple[str, ...]:
+        return (*super()._fitted_names(), *(["H_"] if self._learns_H() else []))
+
+    def _make_posterior(self, parts: dict[str, Any], result: Result) -> Posterior:
+        if result.H is not None:
+            self.H_ = result.H
+        return super()._make_posterior(parts, result)
 
 
 class VGPMIL(_LogisticMIL):
@@ -76,7 +106,8 @@ class VGPMIL(_LogisticMIL):
 
     Parameters
     ----------
-    H : reliability of bag labels [V17, Eq. 3]; inf is the exact rule "at least one positive".
+    H : reliability of bag labels [V17, Eq. 3]: a label is wrong with probability 1 / (H + 1).
+        inf is the exact rule "at least one positive"; "learn" finds H from the bound (`H_`).
     label_posterior : "joint" is the exact posterior of a bag's labels given q(v);
         "factorised" is the published update, for reproduction (needs a finite H; its bound
         may fall and may oscillate).
@@ -227,7 +258,6 @@ class LargeMarginVGPMIL(_LogisticMIL):
     """
 
     _inferences = ("vi",)
-
     _start_variance = 1.0
 
     def __init__(
@@ -250,6 +280,9 @@ class LargeMarginVGPMIL(_LogisticMIL):
 
     def _starting_values(self) -> tuple[str, ...]:
         return ("pi", "tau", "xi", "phi")
+
+    def _can_learn_H(self) -> bool:
+        return False  # its objective is not normalised
 
     def _sites(self, init: Init) -> Sites:
         kind = PublishedLargeMarginSites if self._factorised else LargeMarginSites
