@@ -1,13 +1,29 @@
 """Scale mixtures and the psi models built on them."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy import integrate, special, stats
 
 import bagwise as bw
-from bagwise.densities import FunctionDensity, Gamma, HyperbolicSecant, check_density
+from bagwise.densities import (
+    FunctionDensity,
+    Gamma,
+    HyperbolicSecant,
+    Laplace,
+    PolyaGamma,
+    StudentT,
+    check_density,
+)
 from bagwise.estimators import PGVGPMIL, GammaVGPMIL, LargeMarginVGPMIL, PsiVGPMIL
+from bagwise.metrics import roc_auc
+from toy_bags import separable_bags
 
 XI = np.concatenate([[0.0], np.geomspace(1e-5, 50, 60)])
+QUICK = {"n_inducing": 5, "bag_score": "max", "random_state": 0}
 SECANT_BY_HAND = (lambda x: -np.log(2 * np.cosh(x / 2)), lambda x: -np.tanh(x / 2) / 2)
 
 
@@ -16,11 +32,144 @@ def bags() -> bw.Bags:
     return bw.datasets.make_digit_bags(30, random_state=0)[0]
 
 
-@pytest.mark.parametrize("density", [HyperbolicSecant(), Gamma(1.0, 4.0), Gamma(0.8, 1.0)])
+DENSITIES = [
+    HyperbolicSecant(),
+    Gamma(1.0, 4.0),
+    Gamma(0.8, 1.0),
+    StudentT(3.0, 2.0),
+    StudentT(0.5, 1.0),
+    Laplace(1.5),
+    PolyaGamma(0.7),
+    PolyaGamma(3.0),
+]
+
+
+@bw.io.register
+@dataclass(frozen=True)
+class GammaOfTheUser:
+    """A density that is written outside of the package."""
+
+    rate: float
+
+    def log_psi(self, xi: np.ndarray) -> np.ndarray:
+        return -np.log(self.rate + xi**2 / 2)
+
+    def theta(self, xi: np.ndarray) -> np.ndarray:
+        return 1 / (self.rate + xi**2 / 2)
+
+
+@pytest.mark.parametrize("density", DENSITIES)
 def test_theta_is_minus_the_slope_over_xi(density: object) -> None:
     xi, h = XI[20:], 1e-6
     slope = (density.log_psi(xi + h) - density.log_psi(xi - h)) / (2 * h)
     np.testing.assert_allclose(density.theta(xi), -slope / xi, rtol=1e-4)
+
+
+AREAS = [
+    (HyperbolicSecant(), np.pi),
+    (Gamma(1.3, 4.0), np.sqrt(2 * np.pi) * 4**-0.8 * special.gamma(0.8) / special.gamma(1.3)),
+    (StudentT(3.0, 2.0), 1.0),
+    (Laplace(1.5), 1.0),
+    (PolyaGamma(0.7), special.beta(0.35, 0.35)),
+    (PolyaGamma(3.0), special.beta(1.5, 1.5)),
+]
+
+
+@pytest.mark.parametrize(("density", "area"), AREAS)
+def test_normalisers_by_quadrature(density: Any, area: float) -> None:
+    half, _ = integrate.quad(lambda x: float(np.exp(density.log_psi(np.array(x)))), 0, np.inf)
+    assert 2 * half == pytest.approx(area, rel=1e-6)
+
+
+@pytest.mark.parametrize("x", [0.3, 2.0])
+def test_densities_are_mixtures_of_gaussians(x: float) -> None:
+    """psi(x) = E N(x | 0, 1 / omega) over the mixing variables that the docstrings name."""
+
+    def mixed(density: Any, mixing: Any, of_variance: bool = False) -> None:
+        def integrand(w: float) -> float:
+            variance = w if of_variance else 1 / w
+            return float(stats.norm.pdf(x, scale=np.sqrt(variance)) * mixing.pdf(w))
+
+        found = integrate.quad(integrand, 0, np.inf, epsabs=1e-12)[0]
+        assert found == pytest.approx(float(np.exp(density.log_psi(np.array(x)))), rel=1e-5)
+
+    mixed(StudentT(3.0, 2.0), stats.gamma(1.5, scale=1 / 6.0))
+    mixed(Laplace(1.5), stats.expon(scale=2 * 1.5**2), of_variance=True)
+
+
+def test_polya_gamma_is_the_laplace_transform_of_its_mixing_variable() -> None:
+    """PG(b, 0) is a sum of Gamma(b, 1) / (2 pi^2 (k - 1/2)^2): E exp(-omega x^2/2) = cosh^-b."""
+    k, x, b = np.arange(1, 200_001) - 0.5, 1.7, 2.3
+    log_transform = -b * np.sum(np.log1p(x**2 / (4 * np.pi**2 * k**2)))
+    log_psi = PolyaGamma(b).log_psi(np.array(x)) - PolyaGamma(b).log_psi(np.array(0.0))
+    assert log_transform == pytest.approx(float(log_psi), rel=1e-5)
+
+
+def test_student_is_gamma_with_its_constant() -> None:
+    gap = StudentT(3.0, 2.0).log_psi(XI) - Gamma(2.0, 6.0).log_psi(XI)
+    assert np.ptp(gap) < 1e-12
+    np.testing.assert_allclose(StudentT(3.0, 2.0).theta(XI), Gamma(2.0, 6.0).theta(XI))
+
+
+@pytest.mark.parametrize("density", [*DENSITIES, GammaOfTheUser(2.0)])
+def test_densities_are_saved(density: Any, tmp_path: Path) -> None:
+    model = PsiVGPMIL(psi=density, **QUICK).fit(separable_bags(20, 2))
+    model.save(tmp_path / "m.bagwise")
+    same = bw.load(tmp_path / "m.bagwise")
+    assert same.psi == density
+    np.testing.assert_array_equal(same.predict_proba(np.eye(2)), model.predict_proba(np.eye(2)))
+
+
+@pytest.mark.parametrize("psi", [SECANT_BY_HAND, FunctionDensity(*SECANT_BY_HAND)])
+def test_functions_cannot_be_saved(psi: Any, tmp_path: Path) -> None:
+    model = PsiVGPMIL(psi=psi, **QUICK).fit(separable_bags(20, 2))
+    with pytest.raises(bw.io.ModelFileError, match=r"@bagwise\.io\.register"):
+        model.save(tmp_path / "m.bagwise")
+
+
+@pytest.mark.parametrize("psi", [Gamma(1.0, 4.0), StudentT(), Laplace(), PolyaGamma(1.5)])
+def test_any_psi_learns_easy_bags(psi: Any) -> None:
+    """The defaults for a psi whose labels do not sum to 1; with those of VGPMIL f ran to -5000."""
+    bags, truth = bw.datasets.make_bags(60, random_state=0)
+    model = PsiVGPMIL(psi=psi, n_inducing=40, random_state=0, bag_score="max").fit(bags)
+    assert roc_auc(bags.y, model.predict_proba(bags)[:, 1]) > 0.85
+    assert roc_auc(truth, model.predict_instance_proba(bags)[:, 1]) > 0.85
+    assert model.mean_ == 0 and model.kernel_.variance == 0.5
+
+
+def test_gamma_bags_are_calibrated_by_default() -> None:
+    bags = separable_bags(30, 2)
+    model = GammaVGPMIL(n_inducing=10, random_state=0).fit(bags)
+    assert model.bag_score_ == "calibrated"
+    p = model.predict_proba(bags)
+    assert np.all(np.isfinite(np.log(p)))
+
+
+def test_probabilities_are_never_minus_zero() -> None:
+    bags = separable_bags(20, 2)
+    far = {"kernel": bw.kernels.RBF(1.0, 1.0), "mean": -2000.0, "learn_hyperparameters": False}
+    with pytest.warns(UserWarning, match="f is constant"):
+        model = PsiVGPMIL(bag_score="joint", **far, random_state=0).fit(bags, 1 - bags.y)
+    for score in ("joint", "noisy-or", "max"):
+        p = model.set_params(bag_score=score).predict_proba(bags)
+        assert not np.any(np.signbit(p))
+
+
+@dataclass(frozen=True)
+class Contradicting:
+    """theta of another density than log_psi."""
+
+    def log_psi(self, xi: np.ndarray) -> np.ndarray:
+        return -np.log(4 + xi**2 / 2)
+
+    def theta(self, xi: np.ndarray) -> np.ndarray:
+        return 2 / (4 + xi**2 / 2)
+
+
+@pytest.mark.parametrize("psi", [Contradicting(), (SECANT_BY_HAND[0], lambda x: -np.tanh(x) / 2)])
+def test_theta_must_be_that_of_log_psi(psi: Any) -> None:
+    with pytest.raises(ValueError, match="must be that of log_psi"):
+        PsiVGPMIL(psi=psi).fit(separable_bags(10, 2))
 
 
 def test_jaakkola_and_polya_gamma_updates_coincide() -> None:
@@ -79,7 +228,7 @@ def test_growing_theta_warns() -> None:
     ("psi", "error", "match"),
     [
         ((lambda x: x * np.nan, lambda x: -x), ValueError, "NaN"),
-        ((lambda x: x, lambda x: x), ValueError, "theta <= 0"),
+        ((lambda x: x, lambda x: x * 0 + 1), ValueError, "theta <= 0"),
         ("gamma", TypeError, "pair"),
     ],
 )

@@ -218,13 +218,17 @@ class CalibratedMIL:
 
     def _too_costly(self, bags: Bags) -> str | None:
         """Why "auto" does not pay for five more fits, or None."""
-        if not getattr(self, "learn_hyperparameters", True):
+        if self._learns_nothing():
             return "learn_hyperparameters=False: nothing is to be learned but the posterior"
         if bags.n_instances > MAX_INSTANCES:
             return f"{bags.n_instances} instances are more than {MAX_INSTANCES}"
         if getattr(self, "inference", "vi") == "gibbs":
             return "inference='gibbs' would sample five times more"
         return None
+
+    def _learns_nothing(self) -> bool:
+        """Whether the user asked to learn nothing but the posterior."""
+        return not getattr(self, "learn_hyperparameters", True)
 
     def _refit(
         self, bags: Bags, T: Flags, seed: int, monitor: Monitor, kept: NDArray[np.int64]

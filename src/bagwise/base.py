@@ -286,9 +286,11 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         check_integer("n_inducing", self.n_inducing, at_least=1)
         if isinstance(self.inducing, str):
             check_choice("inducing", self.inducing, ("kmeans", "all"))
-        if not (isinstance(self.mean, str) and self.mean == "learn"):
-            check_number("mean ('learn' or a number)", self.mean)
-        check_choice("learn_hyperparameters", self.learn_hyperparameters, (True, False))
+        mean = self._argument("mean")
+        if not (isinstance(mean, str) and mean == "learn"):
+            check_number("mean ('learn' or a number)", mean)
+        learn = self._argument("learn_hyperparameters")
+        check_choice("learn_hyperparameters", learn, (True, False))
         check_choice("standardize", self.standardize, ("auto", True, False))
         check_choice("approximation", self.approximation, ("fitc", "vfe"))
         check_choice("inference", self.inference, self._inferences)
@@ -311,6 +313,14 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
                 "this model starts from q(v) = N(0, I) and has no starting values to give; init is "
                 "for label_posterior='factorised' and for LargeMarginVGPMIL"
             )
+
+    def _argument(self, name: str) -> Any:
+        """The value of an argument; models whose defaults depend on others say which."""
+        return getattr(self, name)
+
+    def _kernel_variance(self) -> float:
+        """Variance of the default kernel."""
+        return self._start_variance
 
     def _starting_values(self) -> tuple[str, ...]:
         """Names of the values per instance that `init` may give."""
@@ -356,27 +366,32 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
 
     def _anchor(self, X: Any) -> Kernel:
         """A kernel of the kind asked for, with parameters that suit the data's spread."""
-        if self.kernel is not None and not self.learn_hyperparameters:
+        if self.kernel is not None and not self._argument("learn_hyperparameters"):
             return self.kernel  # nothing starts there, so that the data need not be read
         spread = float(np.sqrt(np.sum(column_moments(X)[1])))
         kernel = self.kernel or RBF()
-        return kernel.anchored(self._start_variance, 0.5 * spread if spread > 0 else 1.0)
+        return kernel.anchored(self._kernel_variance(), 0.5 * spread if spread > 0 else 1.0)
 
     def _run(self, problem: Problem) -> Result:
-        anchor = self._anchor(problem.data.X)
+        anchor, mean = self._anchor(problem.data.X), self._argument("mean")
         return fit_q(
             problem,
             self.kernel or anchor,
             anchor,
-            mean=None if self.mean == "learn" else float(self.mean),
-            learn_kernel=bool(self.learn_hyperparameters),
+            mean=None if mean == "learn" else float(mean),
+            learn_kernel=bool(self._argument("learn_hyperparameters")),
             prior_scale=0.2 if self.kernel is None else 0.5,
             inference=self.inference,
             max_iter=self.max_iter,
             tol=self.tol,
             verbose=self.verbose,
             chains=self._chains(),
+            learn_H=self._learns_H(),
         )
+
+    def _learns_H(self) -> bool:
+        """Whether the reliability of bag labels is to be learned."""
+        return False
 
     def _chains(self) -> dict[str, int] | None:
         """Settings of the Gibbs sampler, for models that have one."""

@@ -112,7 +112,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         with all_or_nothing(self), listening(callbacks, self):
             bags = bags_to_fit(self, connected(X, client), y)
             classes, T = binary_targets(bags, y, positive)
-            known, rng = known_labels(bags, T), generator(self.random_state)
+            known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
+            rng = generator(self.random_state)
             with suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags)):
                 self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
                 self._check_ranking(bags, T)
@@ -181,7 +182,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """
         bags = bags_to_predict(self, X)
         T = bag_targets(self, bags, y)
-        known = known_labels(bags, T)
+        known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
         unknown = np.full(bags.n_instances, np.nan) if known is None else known
         parts = np.split(unknown, bags.offsets[1:-1])
         labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
@@ -292,6 +293,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         raise NotImplementedError
+
+    def _bag_labels_may_be_wrong(self) -> bool:
+        """Whether known instance labels may contradict the label of their bag."""
+        return False
 
     def _scaling(self, X: Any) -> tuple[Array, Array]:
         """Shift and scale of each feature; a constant feature is only shifted."""

@@ -7,11 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.bags import Bags
 from bagwise.base import GaussianProcessMIL
 from bagwise.classifier import BagClassifierMIL
-from bagwise.densities import Gamma, HyperbolicSecant, check_density
+from bagwise.densities import (
+    Density,
+    Gamma,
+    HyperbolicSecant,
+    Laplace,
+    PolyaGamma,
+    StudentT,
+    check_density,
+    is_normalised,
+)
 from bagwise.infer.fit import Result
-from bagwise.io.modelfile import register
+from bagwise.infer.reliability import START_H
+from bagwise.io.modelfile import ModelFileError, register
+from bagwise.io.state_codec import is_registered
 from bagwise.ising_estimator import IsingVGPMIL
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
@@ -30,9 +42,23 @@ from bagwise.stateful_sites import (
 Array = NDArray[Any]
 Init = dict[str, Array] | None
 
-register(HyperbolicSecant)
-register(Gamma)
+for _density in (HyperbolicSecant, Gamma, StudentT, Laplace, PolyaGamma):
+    register(_density)
 register(GibbsPosterior)
+
+# What "auto" means for the logistic likelihood and for any other psi: the settings of [C24].
+LOGISTIC_DEFAULTS = {
+    "H": np.inf,
+    "label_posterior": "joint",
+    "mean": "learn",
+    "learn_hyperparameters": True,
+}
+PSI_DEFAULTS = {
+    "H": 100.0,
+    "label_posterior": "factorised",
+    "mean": 0.0,
+    "learn_hyperparameters": False,
+}
 
 
 class _LogisticMIL(GaussianProcessMIL):
@@ -41,14 +67,22 @@ class _LogisticMIL(GaussianProcessMIL):
     _link = "logistic"
     _start_variance = 10.0
 
-    def __init__(self, *, H: float = np.inf, label_posterior: str = "joint", **shared: Any) -> None:
+    def __init__(
+        self, *, H: float | str = np.inf, label_posterior: str = "joint", **shared: Any
+    ) -> None:
         super().__init__(**shared)
         self.H = H
         self.label_posterior = label_posterior
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice("label_posterior", self.label_posterior, ("joint", "factorised"))
+        label_posterior = self._argument("label_posterior")
+        check_choice("label_posterior", label_posterior, ("joint", "factorised"))
+        if self._learns_H() and not self._can_learn_H():
+            raise ValueError(
+                "H='learn' needs the variational bound of a joint label posterior: use VGPMIL with "
+                "inference='vi' and label_posterior='joint', or give a number such as H=100"
+            )
         if self._factorised and not np.inf > self._likelihood().H:
             raise ValueError(
                 "label_posterior='factorised' weighs labels by log H and needs a finite H; the "
@@ -65,10 +99,32 @@ class _LogisticMIL(GaussianProcessMIL):
 
     @property
     def _factorised(self) -> bool:
-        return self.label_posterior == "factorised"
+        return bool(self._argument("label_posterior") == "factorised")
 
     def _likelihood(self) -> BagLikelihood:
-        return BagLikelihood(Logistic(), self.H)
+        return BagLikelihood(Logistic(), START_H if self._learns_H() else self._argument("H"))
+
+    def _learns_H(self) -> bool:
+        return isinstance(self.H, str) and self.H == "learn"
+
+    def _can_learn_H(self) -> bool:
+        """At a mode f explains wrong labels too, and H would come out far too large."""
+        return self.inference == "vi" and not self._factorised
+
+    def _bag_labels_may_be_wrong(self) -> bool:
+        return bool(np.inf > self._likelihood().H)
+
+    def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
+        learned = {"H": self.H_} if self._learns_H() else {}
+        return super()._frozen(rows) | learned
+
+    def _fitted_names(self) -> tuple[str, ...]:
+        return (*super()._fitted_names(), *(["H_"] if self._learns_H() else []))
+
+    def _make_posterior(self, parts: dict[str, Any], result: Result) -> Posterior:
+        if result.H is not None:
+            self.H_ = result.H
+        return super()._make_posterior(parts, result)
 
 
 class VGPMIL(_LogisticMIL):
@@ -76,7 +132,8 @@ class VGPMIL(_LogisticMIL):
 
     Parameters
     ----------
-    H : reliability of bag labels [V17, Eq. 3]; inf is the exact rule "at least one positive".
+    H : reliability of bag labels [V17, Eq. 3]: a label is wrong with probability 1 / (H + 1).
+        inf is the exact rule "at least one positive"; "learn" finds H from the bound (`H_`).
     label_posterior : "joint" is the exact posterior of a bag's labels given q(v);
         "factorised" is the published update, for reproduction (needs a finite H; its bound
         may fall and may oscillate).
@@ -136,71 +193,133 @@ class PsiVGPMIL(_LogisticMIL):
 
     Parameters are those of `VGPMIL`, and
 
-    psi : a density with `log_psi` and `theta`, such as `bagwise.densities.Gamma(1, 4)`, or a
-        pair of functions (log_psi, its derivative) on xi >= 0.
+    psi : a density with `log_psi` and `theta`, such as `bagwise.densities.Gamma(1, 2.5)`, or a
+        pair of functions (log_psi, its derivative) on xi >= 0. None is the hyperbolic secant.
+    H, label_posterior, mean, learn_hyperparameters : "auto" is what suits psi. For the
+        hyperbolic secant they are those of `VGPMIL`. For any other psi labels do not sum to 1,
+        which pushes f away from zero: factorised labels with H = 100, mean 0 and a fixed kernel
+        (variance 0.5), as in the paper. The kernel is learned from the logistic model's evidence.
+    bag_score : "auto": "calibrated" where that is possible and psi is not the hyperbolic secant,
+        as the level of its probabilities means nothing; otherwise "joint".
 
-    The normaliser log Z of [C24, Eq. 29] is not estimated: Monte Carlo estimates of it spread
-    over tens of nats. The kernel is learned from the logistic model's Laplace evidence, and
-    parameters of psi are chosen by cross-validation.
+    Model files hold the densities of `bagwise.densities` and any that `bagwise.io.register` was
+    given; a pair of functions cannot be saved.
 
     Examples
     --------
     >>> import bagwise as bw
     >>> bags, truth = bw.datasets.make_digit_bags(40, random_state=0)
-    >>> model = PsiVGPMIL(psi=bw.densities.Gamma(1.0, 2.0), random_state=0)
+    >>> model = PsiVGPMIL(psi=bw.densities.Laplace(2.0), random_state=0)
     >>> model.fit(bags[:30]).predict(bags[30:]).shape
     (10,)
     """
 
     _inferences = ("vi",)
 
-    def __init__(self, *, psi: Any = None, **shared: Any) -> None:
-        super().__init__(**shared)
+    def __init__(
+        self,
+        *,
+        psi: Any = None,
+        H: float | str = "auto",
+        label_posterior: str = "auto",
+        mean: str | float = "auto",
+        learn_hyperparameters: str | bool = "auto",
+        bag_score: str = "auto",
+        **shared: Any,
+    ) -> None:
+        super().__init__(
+            H=H,
+            label_posterior=label_posterior,
+            mean=mean,
+            learn_hyperparameters=learn_hyperparameters,  # type: ignore[arg-type]
+            bag_score=bag_score,
+            **shared,
+        )
         self.psi = psi
 
-    def _density(self) -> Any:
-        return HyperbolicSecant() if self.psi is None else self.psi
+    def _density(self) -> Density:
+        return check_density(HyperbolicSecant() if self.psi is None else self.psi)
+
+    def _argument(self, name: str) -> Any:
+        value = getattr(self, name)
+        if not (isinstance(value, str) and value == "auto"):
+            return value
+        defaults = LOGISTIC_DEFAULTS if is_normalised(self._density()) else PSI_DEFAULTS
+        return defaults.get(name, value)
+
+    def _kernel_variance(self) -> float:
+        return 10.0 if is_normalised(self._density()) else 0.5
+
+    def _too_costly(self, bags: Bags) -> str | None:
+        if is_normalised(self._density()):
+            return "psi is the logistic likelihood, whose probabilities mean what they say"
+        return super()._too_costly(bags)
+
+    def _learns_nothing(self) -> bool:
+        return False  # a fixed kernel is the default here, not a wish to leave all as it is
 
     def _sites(self, init: Init) -> Sites:
-        density = check_density(self._density())
+        density = self._density()
         if self._factorised:
             return FactorisedLogisticSites(self._likelihood(), init, density)
         return LogisticSites(self._likelihood(), density)
+
+    def _storable_parameters(self) -> dict[str, Any]:
+        if self.psi is not None and not is_registered(type(self.psi)):
+            raise ModelFileError(
+                f"psi is {self.psi!r:.80}, which no file can hold; write it as a class with "
+                "log_psi(xi) and theta(xi), a frozen dataclass whose fields are its numbers, and "
+                "put @bagwise.io.register above it: @bagwise.io.register "
+                "@dataclasses.dataclass(frozen=True) class MyPsi: ...; the program that loads the "
+                "model imports its module first"
+            )
+        return super()._storable_parameters()
 
 
 class GammaVGPMIL(PsiVGPMIL):
     """G-VGPMIL: Gamma mixing variables, psi(x) = (beta + x^2 / 2)^-alpha [C24, Section 5].
 
     Parameters are those of `VGPMIL`, `alpha` and `beta`; choose them by cross-validation
-    (`GridSearchCV`). psi falls so slowly that every negative instance pulls f down without
-    end and only the kernel's variance holds it: the default kernel has variance 0.5, the mean
-    is 0, and neither is learned unless asked for.
+    (`GridSearchCV`). Labels are factorised with H = 100 as in the paper: psi falls so slowly that
+    every instance whose label is more likely negative than not pulls f down without end, and
+    with exact labels of a bag those are nearly all. Mean (0) and kernel (variance 0.5) are fixed
+    unless asked for. The level of its probabilities is arbitrary, so that those of bags are
+    calibrated where there are enough of them (`bag_score="auto"`).
 
     Examples
     --------
     >>> from bagwise.datasets import make_digit_bags
     >>> bags, truth = make_digit_bags(40, random_state=0)
-    >>> GammaVGPMIL(alpha=1.0, beta=4.0, random_state=0).fit(bags[:30]).predict(bags[30:]).shape
+    >>> GammaVGPMIL(alpha=1.0, beta=2.5, random_state=0).fit(bags[:30]).predict(bags[30:]).shape
     (10,)
     """
-
-    _start_variance = 0.5
 
     def __init__(
         self,
         *,
         alpha: float = 1.0,
-        beta: float = 4.0,
+        beta: float = 2.5,
+        H: float | str = 100.0,
+        label_posterior: str = "factorised",
         mean: str | float = 0.0,
         learn_hyperparameters: bool = False,
         **shared: Any,
     ) -> None:
-        super().__init__(mean=mean, learn_hyperparameters=learn_hyperparameters, **shared)
+        super().__init__(
+            H=H,
+            label_posterior=label_posterior,
+            mean=mean,
+            learn_hyperparameters=learn_hyperparameters,
+            **shared,
+        )
         self.alpha = alpha
         self.beta = beta
 
-    def _density(self) -> Gamma:
+    def _density(self) -> Density:
         return Gamma(self.alpha, self.beta)
+
+    def _kernel_variance(self) -> float:
+        return 0.5
 
 
 class LargeMarginVGPMIL(_LogisticMIL):
@@ -227,7 +346,6 @@ class LargeMarginVGPMIL(_LogisticMIL):
     """
 
     _inferences = ("vi",)
-
     _start_variance = 1.0
 
     def __init__(
@@ -250,6 +368,9 @@ class LargeMarginVGPMIL(_LogisticMIL):
 
     def _starting_values(self) -> tuple[str, ...]:
         return ("pi", "tau", "xi", "phi")
+
+    def _can_learn_H(self) -> bool:
+        return False  # its objective is not normalised
 
     def _sites(self, init: Init) -> Sites:
         kind = PublishedLargeMarginSites if self._factorised else LargeMarginSites

@@ -8,7 +8,8 @@ negative. With h = 1/H and c = 1 - h, the noisy maximum of [V17, Eq. 3] gives
 
 and every update is a derivative of it: E[y_n] = p_n + d/dz_n for the logistic link,
 E[m_n] = mu_n + s_n d/dz_n for the probit link. Known instance labels contribute
-log P(y_n | z_n) by themselves and leave the product; a known positive settles its bag.
+log P(y_n | z_n) by themselves and leave the product; a known positive settles its bag. Where
+known labels contradict the bag's, the bag is mislabelled and counts log h.
 H = inf is the exact "at least one positive" rule.
 
 Rows that stand for others carry a weight w_n: it multiplies l(z_n), or log P(y_n | z_n) where the
@@ -53,6 +54,11 @@ class Targets:
         if self.known is None:
             return np.zeros(len(self.sizes), dtype=bool)
         return self.sum_bags(self.known == 1) > 0
+
+    @cached_property
+    def decided(self) -> NDArray[np.bool_]:
+        """Bags whose known labels alone say whether they hold a positive."""
+        return self.settled | (self.sum_bags(self.free) == 0)
 
     def sum_bags(self, x: Array) -> Array:
         """Sum over each bag's rows, (n, ...) -> (B, ...), in float64."""
@@ -103,6 +109,24 @@ class BagLikelihood:
         self.h = 1.0 / self.H
         self._log_c = float(np.log1p(-self.h))
         self._log_h = -np.inf if np.isinf(self.H) else -float(np.log(self.H))
+        self._log_contradiction = self._log_h
+
+    def with_H(self, H: float) -> BagLikelihood:
+        """The same link with another reliability of bag labels."""
+        return BagLikelihood(self.link, H)
+
+    def as_exact_rule(self) -> BagLikelihood:
+        """The H = inf likelihood from which a fit with finite H starts.
+
+        A bag that known labels contradict keeps its constant: it says nothing about the rest.
+        """
+        exact = self.with_H(np.inf)
+        exact._log_contradiction = self._log_contradiction
+        return exact
+
+    def log_all_negative(self, z: Array, targets: Targets) -> Array:
+        """log P(no instance of the bag is positive | z), shape (B,); known labels included."""
+        return np.where(targets.settled, -np.inf, -np.exp(self._log_minus_L(z, targets)))
 
     def log_prob(self, z: Array, targets: Targets) -> Array:
         """log p(T_b, known y | z_b) for each bag, shape (B,), every constant kept."""
@@ -120,7 +144,9 @@ class BagLikelihood:
     def _log_prob(self, z: Array, x_log: Array, targets: Targets) -> Array:
         value = np.where(targets.T, self._F_positive(x_log), self._F_negative(x_log))
         if targets.known is not None:
-            value = np.where(targets.settled, 0.0, value)
+            agrees = targets.settled == targets.T
+            fixed = np.where(agrees, 0.0, self._log_contradiction)
+            value = np.where(targets.decided, fixed, value)
             sign = np.where(targets.known == 1, -1.0, 1.0)
             own = np.where(targets.free, 0.0, self.link.log_negative(sign * z))
             value = value + targets.sum_bags(targets.weighed(own))
@@ -191,11 +217,11 @@ class BagLikelihood:
             return shift + np.log(targets.sum_bags(np.exp(terms - targets.spread(shift))))
 
     def _slopes(self, log_wr: Array, x_log: Array, targets: Targets) -> tuple[Array, Array]:
-        """u = |F'| w r and omega = sqrt|F''| w r of each row, zero if known or in settled bags."""
+        """u = |F'| w r and omega = sqrt|F''| w r of each row, zero if known or in decided bags."""
         log_F1, log_F2 = self._log_F_derivatives(x_log, targets.T)
         if targets.known is not None:
-            log_F1 = np.where(targets.settled, -np.inf, log_F1)
-            log_F2 = np.where(targets.settled, -np.inf, log_F2)
+            log_F1 = np.where(targets.decided, -np.inf, log_F1)
+            log_F2 = np.where(targets.decided, -np.inf, log_F2)
             log_wr = np.where(targets.free, log_wr, -np.inf)
         u = np.exp(targets.spread(log_F1) + log_wr)
         return u, np.exp(0.5 * targets.spread(log_F2) + log_wr)

@@ -42,3 +42,5 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:
         check_number(name, getattr(model, name))
+    if "H_" in fitted:
+        check_number("H_", model.H_, above=1)

@@ -252,4 +252,5 @@ def noisy_or(first: Array, second: Array, offsets: Array) -> tuple[Array, Array]
 def positive_from_logs(log_first: Array, log_second: Array) -> tuple[Array, Array]:
     """1 - P0 and the standard deviation of P0 from the logs of E[P0] and E[P0^2]."""
     variance = np.exp(log_second) - np.exp(2 * log_first)
-    return -np.expm1(np.minimum(log_first, 0.0)), np.sqrt(np.maximum(variance, 0))
+    # Not -expm1, which is -0.0 where log_first = 0.
+    return 0.0 - np.expm1(np.minimum(log_first, 0.0)), np.sqrt(np.maximum(variance, 0))

@@ -127,6 +127,7 @@ class Sites(ABC):
     stateful = False  # local values depend on earlier sweeps, not on q alone
     bound_learns_mean = False  # c0 may follow the bound: true where that behaves
     warm_start: Sites | None = None  # sites whose optimal q is a better start than N(0, I)
+    plain_start_too = False  # N(0, I) may lead to a better optimum all the same
 
     def start(self, chunk: Chunk, q: Q) -> Stats:
         """Statistics from which the first q is solved."""
@@ -142,6 +143,10 @@ class Sites(ABC):
     @abstractmethod
     def local_step(self, chunk: Chunk, q: Q) -> Stats:
         """Update the local variables at `q` and return this chunk's statistics."""
+
+    def with_likelihood(self, likelihood: BagLikelihood) -> Sites:
+        """The same model with another H, for models that can learn it."""
+        raise NotImplementedError
 
     def global_bound(self, q: Q, precision: Precision) -> float:
         """ELBO terms that need no pass over the data, besides -KL."""
@@ -216,6 +221,17 @@ class LogisticSites(Sites):
 
     likelihood: BagLikelihood
     density: Density = field(default_factory=HyperbolicSecant)
+    plain_start_too = True
+
+    def __post_init__(self) -> None:
+        # At N(0, I) a bag of n instances has P0 = 2^-n or so. Where that is below 1 / H, every
+        # negative bag looks like a wrong label, which is an optimum: E y = 1/2 everywhere.
+        if np.isfinite(self.likelihood.H):
+            exact = LogisticSites(self.likelihood.as_exact_rule(), self.density)
+            object.__setattr__(self, "warm_start", exact)
+
+    def with_likelihood(self, likelihood: BagLikelihood) -> LogisticSites:
+        return LogisticSites(likelihood, self.density)
 
     def local_step(self, chunk: Chunk, q: Q) -> Stats:
         mu = latent_mean(chunk, q)

@@ -112,7 +112,7 @@ def binary_targets(
 def bag_targets(estimator: Any, bags: Bags, y: ArrayLike | None) -> NDArray[np.bool_]:
     """Which bags are of the positive class of a fitted model, by `y` or their own labels."""
     if y is not None:
-        bags = bags.with_labels(column_or_1d(y, warn=True))
+        bags = bags.with_labels(column_or_1d(in_bag_order(y, bags.ids, "y"), warn=True))
     if bags.y is None:
         raise ValueError(
             "instance_posterior needs the label of every bag, but the bags have none; pass y= or "
@@ -129,25 +129,34 @@ def bag_targets(estimator: Any, bags: Bags, y: ArrayLike | None) -> NDArray[np.b
     return np.asarray(bags.y == classes[1], dtype=bool)
 
 
-def known_labels(bags: Bags, T: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-    """Instance labels that agree with the bag labels, or None where nothing is known."""
+def known_labels(
+    bags: Bags, T: NDArray[np.bool_], *, noisy: bool = False
+) -> NDArray[np.float64] | None:
+    """Instance labels that agree with the bag labels, or None where nothing is known.
+
+    With `noisy` bag labels may be wrong, so that instance labels may contradict them.
+    """
     known = bags.instance_labels
     if known is None or np.all(np.isnan(known)):
         return None
+    if noisy:
+        return known
     wrong = (known == 1) & ~np.repeat(T, bags.sizes)
     if np.any(wrong):
         row = int(np.argmax(wrong))
         raise ValueError(
             f"a negative bag has no positive instance, but input row {bags.row_index[row]}, of bag "
             f"{show(bags.ids[bags.bag_index[row]])}, has instance label 1; correct the bag's "
-            "label or set the instance label to NaN (unknown)"
+            "label, set the instance label to NaN (unknown), or say that bag labels may be wrong: "
+            "VGPMIL(H=100)"
         )
     hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)
     if np.any(hopeless):
         raise ValueError(
             "a positive bag has at least one positive instance, but all instances of bag "
             f"{show(bags.ids[int(np.argmax(hopeless))])} have instance label 0; correct the bag's "
-            "label or set some instance labels to NaN (unknown)"
+            "label, set some instance labels to NaN (unknown), or say that bag labels may be "
+            "wrong: VGPMIL(H=100)"
         )
     return known
 

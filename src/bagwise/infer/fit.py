@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,10 +23,11 @@ from bagwise.infer.loop import Trace
 from bagwise.infer.monitor import Monitor, State
 from bagwise.infer.newton import warn_unless_converged
 from bagwise.infer.refine import NewtonRefinement, second_order
+from bagwise.infer.reliability import learn_reliability
 from bagwise.infer.thinning import START_MEAN, thin
 from bagwise.kernels import Kernel
 from bagwise.labels import BagLikelihood
-from bagwise.sites import ClimbableSites, Q, Sites, standard_q
+from bagwise.sites import Chunk, ClimbableSites, Q, Sites, latent_mean, standard_q
 
 Array = NDArray[Any]
 
@@ -33,6 +35,7 @@ LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that
 GOOD_R_HAT = 1.05
 # Newton's method from the very start would end in another, often lower, optimum.
 FIRST_SWEEPS = 16
+CONSTANT = 0.01  # in f: its probabilities then differ by less than .004
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Result:
     kernel: Kernel
     trace: Trace
     gibbs: GibbsResult | None = None
+    H: float | None = None  # where it was learned
 
 
 def fit_q(
@@ -71,10 +75,12 @@ def fit_q(
     tol: float,
     verbose: int = 0,
     chains: dict[str, int] | None = None,
+    learn_H: bool = False,
 ) -> Result:
     """Fit q(v); `mean=None` learns the constant mean.
 
     `anchor` and `prior_scale` are centre and spread of the prior of the kernel's log-parameters.
+    With `learn_H` the likelihood's H is where the search for it starts.
     """
     learn_mean = mean is None
     start = Hyperparameters(kernel, START_MEAN if mean is None else mean)
@@ -98,31 +104,50 @@ def fit_q(
     features = whitener(h.kernel, problem.Z, problem.jitter)
     # Chains make thousands of passes, and share their features between processes.
     sweeper = problem.data.sweeper(features, recompute=inference != "gibbs")
-    # Every fit starts at v = 0. The last mode of the search for hyperparameters may be one that
-    # only its path made attractive: with it, one class of birdsong fell from an AUC of .94 to .33.
-    v = np.zeros(len(problem.Z))
-    if inference == "laplace":
-        laplace = Laplace(problem.likelihood, sweeper)
-        return _climbed(problem.monitor, laplace, h, v, max_iter=max_iter, tol=tol, verbose=verbose)
+    limits = {"max_iter": max_iter, "tol": tol, "verbose": verbose}
     if inference == "gibbs":
-        return _sample(problem, h, v, sweeper, verbose, **(chains or {}))
-    # A mean learned from the evidence stays: the mean-field bound would push it far down.
-    learn_mean = learn_mean and not needs_evidence
-    q = standard_q(len(problem.Z), h.c0)
-    for stage, sites in (("warm start", problem.sites.warm_start), ("vi", problem.sites)):
-        if sites is not None:
-            q, trace = optimise(
-                problem.monitor,
-                stage,
-                sites,
-                sweeper,
-                q,
-                learn_mean=learn_mean,
-                max_iter=max_iter,
-                tol=tol,
-                verbose=verbose,
-            )
-    return Result(q, h.kernel, trace)
+        result = _sample(problem, h, sweeper, verbose, **(chains or {}))
+    elif inference == "laplace":
+        result = _climbed(problem, h, sweeper, limits)
+    else:
+        # A mean learned from the evidence stays: the mean-field bound would push it far down.
+        limits["learn_mean"] = learn_mean and not needs_evidence
+        result = _variational(problem, h, sweeper, limits, learn_H)
+    warn_if_constant(sweeper, result.q, problem.likelihood)
+    return result
+
+
+def _variational(
+    problem: Problem, h: Hyperparameters, sweeper: Sweeper, limits: dict[str, Any], learn_H: bool
+) -> Result:
+    """Ascent on the ELBO."""
+
+    def climb(stage: str, sites: Sites, q: Q) -> tuple[Q, Trace]:
+        return optimise(problem.monitor, stage, sites, sweeper, q, **limits)
+
+    def refit(stage: str, likelihood: BagLikelihood, q: Q) -> tuple[Q, Trace]:
+        return climb(f"vi, {stage}", problem.sites.with_likelihood(likelihood), q)
+
+    q, trace = best_of_starts("vi", problem.sites, standard_q(len(problem.Z), h.c0), climb)
+    if not learn_H:
+        return Result(q, h.kernel, trace)
+    H, q, trace = learn_reliability(sweeper, problem.likelihood, q, trace, refit)
+    return Result(q, h.kernel, trace, H=H)
+
+
+def best_of_starts(
+    stage: str, sites: Sites, q: Q, climb: Callable[[str, Sites, Q], tuple[Q, Trace]]
+) -> tuple[Q, Trace]:
+    """The optimum from the model's warm start, from `q`, or the better one of both."""
+    if sites.warm_start is None:
+        return climb(stage, sites, q)
+    before = "warm start" if stage == "vi" else f"{stage} of it"
+    warm, _ = best_of_starts(before, sites.warm_start, q, climb)
+    found = climb(stage, sites, warm)
+    if not sites.plain_start_too:
+        return found
+    plain = climb(f"{stage}, plain start", sites, q)
+    return max(found, plain, key=lambda optimum: optimum[1].history[-1])
 
 
 def optimise(
@@ -165,14 +190,23 @@ def watched(
 
     def work(state: State | None) -> State:
         found, trace = method.run(q, monitor=monitor, state=state, **limits)
-        return {
-            "q": vars(found),
-            "history": np.array(trace.history),
-            "converged": trace.converged,
-            "finished": trace.converged or not limits.get("warn", True),
-        }
+        return as_state(found, trace, finished=not limits.get("warn", True))
 
-    done = monitor.run(stage, work)
+    return from_state(monitor.run(stage, work))
+
+
+def as_state(q: Q, trace: Trace, finished: bool = False) -> State:
+    """What a stage found; one that has not converged may go on unless it is `finished`."""
+    return {
+        "q": vars(q),
+        "history": np.array(trace.history),
+        "converged": trace.converged,
+        "finished": trace.converged or finished,
+    }
+
+
+def from_state(done: State) -> tuple[Q, Trace]:
+    """q and trace of `as_state`."""
     return Q(**done["q"]), Trace(tuple(done["history"].tolist()), done["converged"])
 
 
@@ -203,32 +237,29 @@ def _learned(monitor: Monitor, objective: EvidenceObjective) -> Hyperparameters:
 
 
 def _climbed(
-    monitor: Monitor, laplace: Laplace, h: Hyperparameters, v: Array, **limits: Any
+    problem: Problem, h: Hyperparameters, sweeper: Sweeper, limits: dict[str, Any]
 ) -> Result:
     """Laplace's approximation as one stage of a fit."""
+    laplace, monitor = Laplace(problem.likelihood, sweeper), problem.monitor
 
     def work(state: State | None) -> State:
-        mode = laplace.mode(v, h.c0, monitor=monitor, state=state, **limits)
+        # Every fit starts anew. The last mode of the search for hyperparameters may be one that
+        # only its path made attractive: with it, one class of birdsong fell from an AUC of .94
+        # to .33.
+        mode = laplace.mode(laplace.start(h.c0), h.c0, monitor=monitor, state=state, **limits)
         warn_unless_converged(mode.trace, limits["max_iter"], limits["tol"])
-        trace = mode.evidence_trace()
-        history = np.array(trace.history)
-        return {
-            "q": vars(mode.as_q(h.c0)),
-            "history": history,
-            "converged": trace.converged,
-            "finished": trace.converged,
-        }
+        return as_state(mode.as_q(h.c0), mode.evidence_trace())
 
-    done = monitor.run("laplace", work)
-    trace = Trace(tuple(done["history"].tolist()), done["converged"])
-    return Result(Q(**done["q"]), h.kernel, trace)
+    q, trace = from_state(monitor.run("laplace", work))
+    return Result(q, h.kernel, trace)
 
 
 def _sample(
-    problem: Problem, h: Hyperparameters, v: Array, sweeper: Sweeper, verbose: int, **chains: int
+    problem: Problem, h: Hyperparameters, sweeper: Sweeper, verbose: int, **chains: int
 ) -> Result:
     """Gibbs chains started at the Laplace mode."""
-    mode = Laplace(problem.likelihood, sweeper).mode(v, h.c0)
+    laplace = Laplace(problem.likelihood, sweeper)
+    mode = laplace.mode(laplace.start(h.c0), h.c0)
     result = run_chains(
         sweeper, h.c0, seed=problem.seed, start=mode.as_q(h.c0), verbose=verbose, **chains
     )
@@ -242,3 +273,36 @@ def _sample(
         )
     history = tuple(result.log_joint.mean(axis=0).tolist())
     return Result(result.as_q(h.c0), h.kernel, Trace(history, bool(mixed)), result)
+
+
+@dataclass(frozen=True)
+class _Range:
+    low: float
+    high: float
+
+    def __add__(self, other: _Range) -> _Range:
+        return _Range(min(self.low, other.low), max(self.high, other.high))
+
+
+def _range(chunk: Chunk, q: Q) -> _Range:
+    mu = latent_mean(chunk, q)
+    return _Range(float(mu.min()), float(mu.max()))
+
+
+def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
+    """Say so where f is the same for all training instances: nothing was learned."""
+    f = sweeper.total(partial(_range, q=q))
+    if f.high - f.low >= CONSTANT:
+        return
+    noise = (
+        ""
+        if np.isinf(likelihood.H)
+        else f"; H = {likelihood.H:g} explains the labels as wrong ones: use H=inf, or a larger H"
+    )
+    warnings.warn(
+        f"f is constant over the training instances (between {f.low:.4g} and {f.high:.4g}), so "
+        "that the model has learned nothing about them; check that features are informative and "
+        f"in a scale that suits the kernel (standardize=True), and learn the mean{noise}",
+        UserWarning,
+        stacklevel=2,
+    )

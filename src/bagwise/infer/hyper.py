@@ -53,7 +53,7 @@ class EvidenceObjective:
     mean_scale: float = 1.0  # wider ones let large bags drive the mean far down
 
     def __post_init__(self) -> None:
-        self.v: Array = np.zeros(len(self.Z))  # warm start: the mode of the last accepted step
+        self.v: Array | None = None  # warm start: the mode of the last accepted step
         self._tried = self.v
         self._kept: Laplace | None = None
         self.centre = self.pack(self.anchor)
@@ -76,7 +76,7 @@ class EvidenceObjective:
         """Negative log posterior of the hyperparameters and its gradient."""
         h = self.unpack(x)
         laplace = self._laplace(h.kernel)
-        mode = laplace.mode(self.v, h.c0)
+        mode = laplace.mode(laplace.start(h.c0) if self.v is None else self.v, h.c0)
         self._tried = mode.v
         gradient = self._gradient(laplace, mode, h.c0)
         deviation = (x - self.centre) / self.scale

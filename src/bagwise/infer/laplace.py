@@ -22,7 +22,7 @@ from bagwise.features import FeatureGradient
 from bagwise.infer.collapsed import LogJoint, watched_climb
 from bagwise.infer.loop import Trace
 from bagwise.infer.monitor import Monitor, State
-from bagwise.infer.newton import cholesky_at_mode
+from bagwise.infer.newton import Summit, cholesky_at_mode, climb
 from bagwise.labels import BagLikelihood, Curvature
 from bagwise.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.sites import Chunk, FoldedLikelihood, Q
@@ -62,6 +62,21 @@ class Laplace:
         self.likelihood = likelihood
         self.sweeper = sweeper
         self._folded = FoldedLikelihood(likelihood, likelihood.link.residual_weight)
+
+    def start(self, c0: float) -> Array:
+        """Where to climb from: v = 0, or the exact rule's mode where that leads higher.
+
+        With a finite H, v = 0 may lie where all negative bags of some size look mislabelled.
+        """
+        v = np.zeros(len(self.sweeper.whitener.Z))
+        if np.isinf(self.likelihood.H):
+            return v
+        warm = Laplace(self.likelihood.as_exact_rule(), self.sweeper)._climb(v, c0).v
+        return max(v, warm, key=lambda x: self._climb(x, c0).value)
+
+    def _climb(self, v: Array, c0: float) -> Summit:
+        """The mode that Newton's method reaches from v, without its curvature."""
+        return climb(LogJoint(self._folded, self.sweeper, c0), v, max_iter=100, tol=1e-9)
 
     def mode(
         self,

@@ -54,6 +54,11 @@ def register(cls: _Class) -> _Class:
     return cls
 
 
+def is_registered(cls: type) -> bool:
+    """Whether instances of this class may appear in states."""
+    return _registered.get(cls.__name__) is cls
+
+
 def crafted(what: str) -> NoReturn:
     """Reject what a file of ours never holds."""
     raise ModelFileError(f"{what}, which bagwise never writes; get the file from its source again")
@@ -116,7 +121,7 @@ class Encoder:
 
     def _encode_object(self, value: Any, where: str, depth: int) -> dict[str, Any]:
         cls = type(value)
-        if _registered.get(cls.__name__) is not cls:
+        if not is_registered(cls):
             raise ModelFileError(
                 f"{where} is a {cls.__module__}.{cls.__qualname__}, which model files cannot "
                 "hold; convert it to arrays and plain values, or register its dataclass"
