@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -412,10 +411,8 @@ def test_precisions_that_go_back_and_forth_are_said(
     assert not model.converged_ and model.n_iter_ < 500
 
 
-def test_musk2_in_seconds(load_shared: Callable[[str], dict[str, np.ndarray]]) -> None:
+def test_musk2_takes_few_steps(load_shared: Callable[[str], dict[str, np.ndarray]]) -> None:
     data = load_shared("musk2")
     bags = bw.Bags.from_arrays(data["X"].astype(float), data["bag"], y=data["y_bag"])
-    start = time.process_time()
     model = bw.MIRVM(random_state=0).fit(bags)
-    assert time.process_time() - start < 10  # about 2 where nothing else runs
-    assert model.converged_ and len(model.selected_features_) <= 40
+    assert model.converged_ and model.n_iter_ < 200 and len(model.selected_features_) <= 40
