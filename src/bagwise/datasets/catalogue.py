@@ -255,14 +255,14 @@ MISSING: tuple[Missing, ...] = (
     Missing(
         "Barrett's cancer",
         "[V17]",
-        "210 slides of tissue, 14353 patches with 738 features, from Kandemir, Zhang and Hamprecht "
-        "2014; ask these authors at Heidelberg University",
+        "210 slides of tissue, 14353 patches with 738 features, from Kandemir, Feuchtinger, Walch "
+        "and Hamprecht 2014; ask these authors",
     ),
     Missing(
         "msrcv2",
         "[W21]",
-        "segments of the images of Microsoft Research Cambridge, version 2; the segments' features "
-        "are with the authors of [W21]",
+        "1636 patches of 469 images with 48 features, made as those of Voc12; ask the authors of "
+        "[W21]",
     ),
     Missing(
         "CAD of pulmonary embolism and of lung nodules",
@@ -273,8 +273,8 @@ MISSING: tuple[Missing, ...] = (
     Missing(
         "Colon nuclei",
         "not in the papers",
-        "100 stained images of colon tissue with 22444 nuclei, 44 features of each; our figures use "
-        "a copy that has no public address",
+        "100 stained images of colon tissue with 22444 nuclei, 44 features of each; our figures "
+        "use a copy that has no public address",
     ),
 )
 
