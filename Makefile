@@ -7,11 +7,12 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-browser test-torch test-long fuzz faults coverage docs lint format bench reproduce clean
+.PHONY: help demo test test-cores test-browser test-torch test-long fuzz faults coverage docs lint format bench reproduce clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
 	@echo "make test    lint, check types, run tests, doctests and the README"
+	@echo "make test-cores  the tests of numbers again, as on another processor"
 	@echo "make test-browser  install Chromium where that is possible, run the tests of pages"
 	@echo "make docs    build the documentation site in docs/_build/html"
 	@echo "make test-torch  install PyTorch and run the tests of networks and .pt files"
@@ -51,6 +52,16 @@ test: lint
 	@command -v chromium chromium-browser google-chrome chrome >/dev/null 2>&1 \
 		|| echo "no Chromium found: the tests of pages are skipped; make test-browser runs them"
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2
+
+# OpenBLAS has other kernels for each kind of processor, and their last digits differ. Prescott's
+# are the oldest and run on every x86-64; a BLAS that has no such kernels takes its own.
+CORE ?= Prescott
+WITHOUT_NUMBERS := tests/browser tests/deep tests/detection tests/io tests/trust/test_faults.py \
+	tests/trust/test_security.py tests/equivalence/test_distributed.py tests/test_fetch.py \
+	tests/test_examples.py
+test-cores: $(VENV)/.stamp-dev
+	OPENBLAS_CORETYPE=$(CORE) $(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 \
+		$(addprefix --ignore=,$(WITHOUT_NUMBERS)) --ignore-glob='*/test_cli*.py' tests src/bagwise
 
 # Debian's package where apt-get may install it, else whatever Chromium there is.
 test-browser: $(VENV)/.stamp-dev

@@ -41,8 +41,8 @@ BAGS = make_bags()
 def scored(slope: float, bias: float) -> tuple[bw.Bags, np.ndarray, Any]:
     """Many bags of one number x with P(positive) = expit(x), and a model that says otherwise."""
     rng = np.random.default_rng(1)
-    x = 2 * rng.normal(size=2000)
-    T = rng.random(2000) < special.expit(x)
+    x = 2 * rng.normal(size=8000)
+    T = rng.random(8000) < special.expit(x)
     bags = bw.Bags.from_list([[[value]] for value in x], y=T)
     return bags, T, lambda kept: lambda b: np.repeat(slope * b.X + bias, 2, axis=1)
 
@@ -53,7 +53,7 @@ def test_scores_become_the_true_probabilities(slope: float, bias: float) -> None
     found = calibrate(bags, T, 0, refit)
     p = found.probability(refit(None)(bags))
     np.testing.assert_allclose(p, special.expit(bags.X[:, 0]), atol=0.06)
-    assert found.n_bags == 2000
+    assert found.n_bags == 8000
 
 
 def test_scores_of_the_wrong_sign_are_ignored_not_turned_round() -> None:

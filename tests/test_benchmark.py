@@ -145,6 +145,13 @@ def test_every_default_model_can_be_made() -> None:
         make_model("MILK", BAGS, 0)
 
 
+def test_published_vgpmil_is_the_program_of_its_authors() -> None:
+    model = make_model("VGPMIL-V17", BAGS, 0)
+    assert (model.H, model.max_iter, model.n_inducing, model.mean) == (1e12, 20, 50, 0.0)
+    assert model.label_posterior == "factorised" and model.approximation == "vfe"
+    assert not model.learn_hyperparameters
+
+
 def test_published_vgpmil_runs() -> None:
     row = evaluate(job(Problem("toy", BAGS, TRUTH), "VGPMIL-V17"))
     assert row["bag_roc_auc"] > 0.5

@@ -1,7 +1,6 @@
 """The command line: help, version, demo, and what it says where a package is missing."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -123,18 +122,6 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
-
-
-def test_help_answers_within_half_a_second() -> None:
-    command = [sys.executable, "-c", "from bagwise.cli import main; main()", "--help"]
-    times = []
-    for _ in range(3):
-        before = os.times()
-        subprocess.run(command, capture_output=True, check=True)
-        after = os.times()
-        # Processor time: on a machine with other work the clock on the wall counts that too.
-        times.append(sum(after[2:4]) - sum(before[2:4]))
-    assert min(times) < 0.5, times
 
 
 COMMANDS = (*("fit", "predict", "evaluate", "report", "inspect", "demo", "benchmark", "datasets"),)

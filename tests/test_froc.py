@@ -75,7 +75,7 @@ def test_band_covers_the_truth() -> None:
             *make_scores(40, seed), n_resamples=100, max_false_positives=5
         ).area
         covered += low <= truth <= high
-    assert covered >= 33  # 95 % of 40 is 38
+    assert covered >= 31  # 95 % of 40 is 38, and five standard errors are 7
 
 
 def test_band_is_reproducible_and_resamples_volumes() -> None:

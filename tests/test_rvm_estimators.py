@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,13 +90,16 @@ def test_joint_bag_probabilities_are_those_of_samples() -> None:
     bags, _ = make_bags(40)
     model = bw.MIRVM(random_state=0).fit(bags)
     q = model.posterior_
-    rng = np.random.default_rng(0)
-    v = rng.multivariate_normal(q.m, q.S, size=20_000)
-    f = q.features(bags.X)[0] @ v.T
+    draws = np.random.default_rng(0).normal(size=(20_000, len(q.m)))
+    f = q.features(bags.X)[0] @ (q.m + draws @ np.linalg.cholesky(q.S).T).T
     P0 = np.exp(np.add.reduceat(special.log_expit(-f), bags.offsets[:-1], axis=0))
     p, std = model.predict_proba(bags, return_std=True)
-    np.testing.assert_allclose(p[:, 1], 1 - P0.mean(axis=1), atol=0.01)
-    np.testing.assert_allclose(std, P0.std(axis=1), atol=0.02)
+    mean, spread = P0.mean(axis=1), P0.std(axis=1)
+    error = spread / np.sqrt(20_000)
+    spread_error = np.std((P0 - mean[:, None]) ** 2, axis=1) / (2 * spread * np.sqrt(20_000))
+    # A bag's own Sobol points add 1e-3.
+    assert np.all(np.abs(p[:, 1] - (1 - mean)) <= 5 * error + 1e-3)
+    assert np.all(np.abs(std - spread) <= 5 * spread_error + 1e-3)
 
 
 def test_order_of_bags_rows_and_features_does_not_matter() -> None:
@@ -406,10 +408,8 @@ def test_precisions_that_go_back_and_forth_are_said(
     assert not model.converged_ and model.n_iter_ < 500
 
 
-def test_musk2_in_seconds(load_shared: Callable[[str], dict[str, np.ndarray]]) -> None:
+def test_musk2_takes_few_steps(load_shared: Callable[[str], dict[str, np.ndarray]]) -> None:
     data = load_shared("musk2")
     bags = bw.Bags.from_arrays(data["X"].astype(float), data["bag"], y=data["y_bag"])
-    start = time.process_time()
     model = bw.MIRVM(random_state=0).fit(bags)
-    assert time.process_time() - start < 10  # about 2 where nothing else runs
-    assert model.converged_ and len(model.selected_features_) <= 40
+    assert model.converged_ and model.n_iter_ < 200 and len(model.selected_features_) <= 40

@@ -43,12 +43,12 @@ def test_witness_rate(rate: float) -> None:
     counts = per_bag(bags, truth)[bags.y == 1]
     expected = 20 * rate / (1 - (1 - rate) ** 20)  # given at least one
     assert counts.min() >= 1
-    assert abs(counts.mean() - expected) < 4 * counts.std() / np.sqrt(1000) + 1e-9
+    assert abs(counts.mean() - expected) < 5 * counts.std() / np.sqrt(1000) + 1e-9
 
 
 @pytest.mark.parametrize("overlap", [0.05, 0.4, 1.0])
 def test_overlap_is_that_of_the_best_classifier(overlap: float) -> None:
-    bags, truth = make_bags(1000, 20, 5, overlap=overlap, witness_rate=0.5, random_state=0)
+    bags, truth = make_bags(8000, 20, 5, overlap=overlap, witness_rate=0.5, random_state=0)
     along = bags.X.sum(axis=1) / np.sqrt(5)
     found = [stats.norm.fit(along[truth == k]) for k in (0, 1)]
     shift = found[1][0] - found[0][0]
@@ -74,7 +74,7 @@ def test_spatial_correlation_brings_witnesses_together() -> None:
 
 
 def test_label_noise_is_in_the_bag_labels_only() -> None:
-    bags, truth = make_bags(4000, 3, 1, label_noise=0.2, random_state=0)
+    bags, truth = make_bags(6000, 3, 1, label_noise=0.2, random_state=0)
     wrong = (per_bag(bags, truth) > 0) != (bags.y == 1)
     assert abs(wrong.mean() - 0.2) < 0.03
 

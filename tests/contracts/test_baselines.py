@@ -167,8 +167,8 @@ def test_set_kernel_is_the_mean_over_pairs(bags: bw.Bags, monkeypatch: pytest.Mo
 
 def test_sigmoid_recovers_probabilities() -> None:
     rng = np.random.default_rng(0)
-    f = 3 * rng.normal(size=4000)
-    slope, intercept = svm.fit_sigmoid(f, rng.random(4000) < 1 / (1 + np.exp(-(0.8 * f - 0.5))))
+    f = 3 * rng.normal(size=20_000)
+    slope, intercept = svm.fit_sigmoid(f, rng.random(20_000) < 1 / (1 + np.exp(-(0.8 * f - 0.5))))
     assert abs(slope - 0.8) < 0.08 and abs(intercept + 0.5) < 0.15
 
 

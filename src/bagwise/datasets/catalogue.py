@@ -234,6 +234,48 @@ MISSING: tuple[Missing, ...] = (
         "the slides are those of the PANDA challenge (Kaggle account needed); the patch features "
         "are with the authors of [M24]",
     ),
+    Missing(
+        "RSNA features",
+        "[C24]",
+        "the scans are those of the RSNA 2019 challenge (Kaggle account needed); the features of "
+        "their slices, which our figures use, are with the authors of [C24]",
+    ),
+    Missing(
+        "CQ500 features",
+        "[C24]",
+        "the scans are published by Qure.ai (Chilamkurthy et al. 2018); the features of their "
+        "slices, which our figures use, are with the authors of [C24]",
+    ),
+    Missing(
+        "PASCAL VOC 2007 and 2012, proposals and features",
+        "[V17]",
+        "the images are on the site of the challenge; the region proposals and their 4096 features "
+        "are with the authors of [V17]",
+    ),
+    Missing(
+        "Barrett's cancer",
+        "[V17]",
+        "210 slides of tissue, 14353 patches with 738 features, from Kandemir, Feuchtinger, Walch "
+        "and Hamprecht 2014; ask these authors",
+    ),
+    Missing(
+        "msrcv2",
+        "[W21]",
+        "1636 patches of 469 images with 48 features, made as those of Voc12; ask the authors of "
+        "[W21]",
+    ),
+    Missing(
+        "CAD of pulmonary embolism and of lung nodules",
+        "[R08]",
+        "candidates in CT scans of patients, 134 features for the emboli; with the authors of "
+        "[R08], then at Siemens Medical Solutions",
+    ),
+    Missing(
+        "Colon nuclei",
+        "not in the papers",
+        "100 stained images of colon tissue with 22444 nuclei, 44 features of each; our figures "
+        "use a copy that has no public address",
+    ),
 )
 
 
