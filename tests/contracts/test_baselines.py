@@ -80,7 +80,7 @@ def test_pooled_models_have_no_instances() -> None:
 def test_lists_of_arrays_and_names_as_labels(name: str, bags: bw.Bags) -> None:
     y = np.array(["healthy", "ill"])[bags.y]
     arrays = [np.array(b.X) for b in bags]
-    model = make(name).fit(arrays, y)
+    model = make(name).fit(arrays, y, positive="ill")
     assert model.classes_.tolist() == ["healthy", "ill"]
     np.testing.assert_array_equal(
         model.predict_proba(bags), make(name).fit(bags).predict_proba(bags)
