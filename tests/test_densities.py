@@ -20,6 +20,7 @@ from bagwise.densities import (
 )
 from bagwise.estimators import PGVGPMIL, GammaVGPMIL, LargeMarginVGPMIL, PsiVGPMIL
 from bagwise.metrics import roc_auc
+from bagwise.posterior import positive_from_logs
 from toy_bags import separable_bags
 
 XI = np.concatenate([[0.0], np.geomspace(1e-5, 50, 60)])
@@ -148,11 +149,13 @@ def test_gamma_bags_are_calibrated_by_default() -> None:
 def test_probabilities_are_never_minus_zero() -> None:
     bags = separable_bags(20, 2)
     far = {"kernel": bw.kernels.RBF(1.0, 1.0), "mean": -2000.0, "learn_hyperparameters": False}
-    with pytest.warns(UserWarning, match="f is constant"):
-        model = PsiVGPMIL(bag_score="joint", **far, random_state=0).fit(bags, 1 - bags.y)
+    model = PsiVGPMIL(bag_score="joint", **far, random_state=0).fit(bags)
     for score in ("joint", "noisy-or", "max"):
-        p = model.set_params(bag_score=score).predict_proba(bags)
+        p = model.set_params(bag_score=score).predict_proba(bags.X + 100)
+        assert np.all(p[:, 1] < 1e-15)
         assert not np.any(np.signbit(p))
+    p, _ = positive_from_logs(np.zeros(2), np.zeros(2))
+    assert not np.any(np.signbit(p))
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,7 @@ def test_psi_with_the_secant_is_vgpmil(bags: bw.Bags) -> None:
 
 def test_gamma_is_psi_with_the_gamma_density(bags: bw.Bags) -> None:
     kernel = bw.kernels.RBF(0.5, 15.0)
-    settings = {"kernel": kernel, "mean": 0.0, "learn_hyperparameters": False, "random_state": 0}
+    settings = {"kernel": kernel, "bag_score": "max", "n_inducing": 20, "random_state": 0}
     one = GammaVGPMIL(alpha=0.9, beta=2.0, **settings).fit(bags)
     other = PsiVGPMIL(psi=Gamma(0.9, 2.0), **settings).fit(bags)
     assert one.elbo_ == other.elbo_
