@@ -42,17 +42,29 @@ def test_two_columns_and_any_labels_are_the_same(metric) -> None:
     np.testing.assert_allclose(metric(Y, TWO), expected)
     np.testing.assert_allclose(metric(Y * 2 - 1, TWO), expected)
     np.testing.assert_allclose(metric(Y.astype(bool), P), expected)
-    np.testing.assert_allclose(metric(np.array(["benign", "tumour"])[Y], TWO), expected)
-    np.testing.assert_allclose(metric(np.array(["b", "t"], dtype=object)[Y], P), expected)
+    np.testing.assert_allclose(metric(np.array(["neg", "pos"])[Y], TWO), expected)
+    named = np.array(["benign", "tumour"])[Y]
+    np.testing.assert_allclose(metric(named, TWO, pos_label="tumour"), expected)
+    np.testing.assert_allclose(metric(named.astype(object), P, pos_label="tumour"), expected)
     np.testing.assert_allclose(metric(list(Y), list(P)), expected)
 
 
 @pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda f: f.__name__)
 def test_pos_label_takes_its_own_column(metric) -> None:
-    smaller = np.array(["yes", "no"])[Y]  # "no" is positive, so predict_proba has it first
+    smaller = np.array([7, 3])[Y]  # 3 is positive, so predict_proba has it first
     swapped = np.column_stack([P, 1 - P])
-    np.testing.assert_allclose(metric(smaller, swapped, pos_label="no"), metric(Y, P))
-    np.testing.assert_allclose(metric(smaller, P, pos_label="no"), metric(Y, P))
+    np.testing.assert_allclose(metric(smaller, swapped, pos_label=3), metric(Y, P))
+    np.testing.assert_allclose(metric(smaller, P, pos_label=3), metric(Y, P))
+
+
+@pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda f: f.__name__)
+def test_text_does_not_say_which_label_is_positive(metric) -> None:
+    names = np.array(["healthy", "cancer"])[Y]
+    with pytest.raises(ValueError, match=r"labels are text, 'cancer' and 'healthy'.*pos_label="):
+        metric(names, P)
+    with pytest.raises(ValueError, match=r"two columns.*of 'cancer' is not known.*p\[:, 1\]"):
+        metric(names, TWO, pos_label="cancer")
+    np.testing.assert_allclose(metric(names, P, pos_label="cancer"), metric(Y, P))
 
 
 def test_threshold_is_strict_like_argmax() -> None:

@@ -64,7 +64,7 @@ def describe(found: Ones, T: NDArray[np.bool_], names: Sequence[str]) -> dict[st
     """Features that look like labels, by their values or by their names, and why."""
     alike = found.like_labels(T)
     reasons = {}
-    for j in np.flatnonzero(found.binary):
+    for j in np.flatnonzero(found.binary).tolist():
         if alike[j]:
             reasons[names[j]] = "it is 0 or 1, and 0 in all negative bags"
         elif is_label_name(names[j]):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.label_order import is_obvious, is_text
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -49,7 +50,14 @@ def _ordered_columns(columns: Floats, negative_label: Any, positive_label: Any) 
             f"all labels are {positive_label!r}, so it is unknown which column of p is theirs; "
             "pass only the column of the positive label"
         )
-    return columns[:, ::-1] if negative_label > positive_label else columns
+    swapped = negative_label > positive_label
+    if swapped and is_text([positive_label]):
+        raise ValueError(
+            f"p has two columns, and which is of {positive_label!r} is not known: scikit-learn's "
+            "models sort labels, models of bagwise put the positive one last; pass the column of "
+            "the positive label only, e.g. p[:, 1]"
+        )
+    return columns[:, ::-1] if swapped else columns
 
 
 def labels_and_scores(y_true: Any, p: Any, pos_label: Any) -> tuple[Bools, Floats]:
@@ -120,6 +128,11 @@ def _two_labels(labels: NDArray[Any], pos_label: Any) -> tuple[Any, Any]:
 
 def _default_labels(found: list[Any]) -> tuple[Any, Any]:
     if len(found) == 2:
+        if is_text(found) and not is_obvious(found):
+            raise ValueError(
+                f"the labels are text, {found[0]!r} and {found[1]!r}; say which is positive: "
+                f"pos_label={found[0]!r} or pos_label={found[1]!r}"
+            )
         return found[0], found[1]
     if not _is_number(found[0]) or found[0] not in (-1, 0, 1):
         raise ValueError(
