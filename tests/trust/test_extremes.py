@@ -244,6 +244,7 @@ NEAR_SINGULAR = {
 
 @pytest.mark.parametrize("name", NEAR_SINGULAR)
 @pytest.mark.parametrize("model", [bw.ProbitVGPMIL, bw.VGPMIL, bw.LargeMarginVGPMIL])
+@pytest.mark.filterwarnings("ignore::bagwise.NearChanceWarning")  # labels without meaning
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_near_singular_inducing_points(name: str, model: type) -> None:
     bags = random_bags()
