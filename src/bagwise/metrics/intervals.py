@@ -36,7 +36,7 @@ def units_of(groups: Any, n: int) -> Units:
 def share_interval(right: Bools, units: Units, level: float) -> Limits:
     """Wilson's interval of the share of labels that are right."""
     share = float(np.mean(right))
-    size = right.size / design_effect(right - share, units)
+    size = right.size / design_effect(right.astype(np.float64) - share, units)
     return wilson(share, size, quantile(level))
 
 
