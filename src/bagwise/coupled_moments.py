@@ -1,4 +1,4 @@
-"""Moments of coupled bags given their labels, with derivatives in f and in lambda [M24]."""
+"""Moments of coupled bags given their labels, with derivatives in f [M24]."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.couplings import CoupledPrior, Coupling, Factor
+from bagwise.couplings import CoupledPrior, Factor
 from bagwise.labels import BagLikelihood, Targets
 from bagwise.links import Probit
-from bagwise.orthants import EPSites, Orthant, Signs, orthant_ep
+from bagwise.orthants import Orthant, Signs, orthant_ep
 
 Array = NDArray[Any]
 
@@ -22,7 +22,7 @@ STEEP = 1e4  # from this slope d log(1 - P0) / d log P0 on a positive bag holds 
 
 @dataclass(frozen=True)
 class BagMoments:
-    """E[m_b | T_b], log P(T_b), and what a warm start and the gradient in lam need."""
+    """E[m_b | T_b], log P(T_b), and what a warm start and the derivatives need."""
 
     Em: Array  # (n,)
     log_prob: Array  # (B,)
@@ -176,81 +176,3 @@ def neg_hessian(
     steepness = np.where(by_complement, 1 - 1 / np.where(by_complement, slope, -1.0), 0.0)
     total += (steepness[:, None] * B).T @ B
     return 0.5 * (total + total.T)
-
-
-def lambda_gradient(prior: CoupledPrior, mu: Array, moments: BagMoments, targets: Targets) -> Array:
-    """d log P(T_b) / d lam for each bag at fixed mu, from converged EP moments.
-
-    "vfe": E[-m'Rm]/2 + tr(Sigma R)/2 + mu'Sigma R Sigma mu/2 in negative bags, and by the chain
-    rule in positive ones; the rest of the bound's gradient is `trace_gradient`.
-    """
-    mean = prior.mean(mu)
-    signs, slope = moments.require_signs()
-    before = mean if moments.known is None else mean + moments.known.shift
-    given = None if moments.known is None else moments.known.sites
-    at_given = _quadratic_slope(prior, mu, before, given, None, targets)
-    after = before + signs.shift
-    at_end = _quadratic_slope(prior, mu, after, given, signs.sites, targets)
-    at_prior = _quadratic_slope(prior, mu, mean, None, None, targets)
-    return at_given - at_prior + slope * (at_end - at_given)
-
-
-def trace_gradient(prior: CoupledPrior, A: Array, S: Array) -> float:
-    """d/d lam of the bound's trace term: -tr(Lambda A S A')/2, "vfe" without its Kt part."""
-    LA = prior.weigh(A)
-    return 0.5 * float(np.sum((LA @ S) * (prior.coupling.R @ LA)))
-
-
-def residual_trace_gradient(coupling: Coupling, kt: Array) -> float:
-    """d/d lam of -tr(Sigma Kt)/2, the residuals' part of the "vfe" trace term."""
-    if coupling.lam == 0:
-        return 0.5 * float(np.sum(kt * coupling.R.diagonal()))
-    sigma = coupling.diag()
-    square = coupling.prior(np.ones(coupling.size)).variance - sigma  # diagonal of Sigma^2
-    return 0.5 * float(np.sum(kt * (sigma - square))) / coupling.lam
-
-
-def _quadratic_slope(
-    prior: CoupledPrior,
-    mu: Array,
-    m: Array,
-    given: EPSites | None,
-    sites: EPSites | None,
-    targets: Targets,
-) -> Array:
-    """d/d lam of E[log N(m; Sigma mu, C)] under the EP Gaussian, without normaliser, per bag."""
-    R = prior.coupling.R
-    tau = np.zeros(len(m))
-    factor = prior.start
-    for part in (given, sites):
-        if part is not None:
-            tau, factor = tau + part.tau, part.require_factor()
-    if prior.kt is None:
-        rows = -0.5 * m * (R @ m)
-        trace = _trace_R(prior.coupling, factor.variance, 1 - tau * factor.variance)
-        return targets.sum_bags(rows - 0.5 * trace)
-    y = prior.weigh(prior.coupling.Q @ m - mu)
-    rows = -y * (R @ m) + 0.5 * y * (R @ y)
-    return targets.sum_bags(rows - 0.5 * _fitc_trace(prior, tau, factor))
-
-
-def _trace_R(coupling: Coupling, X: Array, QX: Array) -> Array:
-    """Rows whose sum is tr(R X), from the diagonals of X and of Q X = X + lam R X."""
-    if coupling.lam == 0:
-        return coupling.R.diagonal() * X
-    return (QX - X) / coupling.lam
-
-
-def _fitc_trace(prior: CoupledPrior, tau: Array, factor: Factor) -> Array:
-    """Rows whose sum is d log|T + Q (Q + Kt)^-1 Q| / d lam, up to a constant of the prior.
-
-    N = [[T, Q], [Q, -(Q + Kt)]]^-1 gives 2 tr(R N_xy) - tr(R N_yy), and N times that matrix is
-    the identity: Q N_yx = I - T N_xx, Q N_yy = Q N_xy - I - Kt N_yy on the diagonal.
-    """
-    if factor.cross is None or factor.lower is None or prior.kt is None:
-        raise ValueError("this prior's factor has no quasi-definite blocks")
-    Qxy = 1 - tau * factor.variance
-    Qyy = Qxy - 1 - prior.kt * factor.lower
-    return 2 * _trace_R(prior.coupling, factor.cross, Qxy) - _trace_R(
-        prior.coupling, factor.lower, Qyy
-    )

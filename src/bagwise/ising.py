@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from bagwise.coupled_moments import (
     BagMoments,
     bag_moments,
-    lambda_gradient,
     neg_hessian,
     orthant_diagonal,
-    residual_trace_gradient,
-    trace_gradient,
 )
 from bagwise.couplings import CoupledPrior, Coupling
 from bagwise.labels import BagLikelihood
@@ -118,17 +115,6 @@ class IsingSites(CoupledSites, ClimbableSites):
         g = prior.eta(found.Em) - prior.weigh(mu)
         P = neg_hessian(prior, A1, mu, found, chunk.targets)
         return Derivatives(float(np.sum(found.log_prob)), A1.T @ g, P)
-
-    def coupling_gradient(self, chunk: Chunk, q: Q) -> float:
-        """d bound / d lam of a chunk's bags at a converged q."""
-        prior = self.prior(chunk)
-        mu = latent_mean(chunk, q)
-        found = self.moments(chunk, mu)
-        slope = float(np.sum(lambda_gradient(prior, mu, found, chunk.targets)))
-        slope += trace_gradient(prior, np.asarray(chunk.A, dtype=np.float64), q.S)
-        if not self.integrate_residual:
-            slope += residual_trace_gradient(prior.coupling, chunk.kt)
-        return slope
 
 
 class DiagonalIsingSites(CoupledSites):

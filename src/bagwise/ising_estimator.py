@@ -13,9 +13,8 @@ from bagwise.classifier import RANKED_ROWS
 from bagwise.coupled_posterior import CoupledPredictor
 from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
-from bagwise.infer.collapsed import NewtonAscent
-from bagwise.infer.coupling import START, learn_coupling
-from bagwise.infer.fit import Problem, Result, watched
+from bagwise.infer.coupling import chosen_coupling, coupling_gains
+from bagwise.infer.fit import Problem, Result, optimise
 from bagwise.infer.monitor import State
 from bagwise.ising import DiagonalIsingSites, IsingSites
 from bagwise.labels import BagLikelihood
@@ -31,9 +30,10 @@ class IsingVGPMIL(GaussianProcessMIL):
 
     Parameters are those of `VGPMIL` without `H`, and
 
-    coupling : strength lambda >= 0 of the coupling, or "learn": from the bound, under a
-        log-normal prior around 0.5 (bag labels alone always favour bags of one mind). At 0
-        the model is `ProbitVGPMIL`.
+    coupling : strength lambda >= 0 of the coupling, or "learn": between 0 and 1, by how much
+        more than strangers the neighbours in positive bags share their label, as far as the
+        model without coupling can tell; 0 where they do not. `coupling_gains_` has what was
+        tried. At 0 the model is `ProbitVGPMIL`.
     neighbors : "auto" (from `coords`: adjacent cells of a grid, else the 4 nearest), "chain"
         (consecutive rows, e.g. slices), ("radius", r), ("knn", k), or a sparse (N, N) graph,
         which then serves for these bags only.
@@ -42,6 +42,10 @@ class IsingVGPMIL(GaussianProcessMIL):
 
     The kernel and the mean are learned without the coupling. Predictions use the graph of the
     bags that are asked about. The bound with EP is an approximation of one.
+
+    After a fit `coupling_` is lambda. Where it was learned, `coupling_gains_` has rows of lambda,
+    its gain in nats and the gain's standard error: chosen is the smallest lambda within one
+    error of the largest gain. It is not kept in model files.
 
     Examples
     --------
@@ -74,10 +78,6 @@ class IsingVGPMIL(GaussianProcessMIL):
         check_choice("moments", self.moments, ("ep", "diagonal"))
         if not (isinstance(self.coupling, str) and self.coupling == "learn"):
             check_number("coupling ('learn' or lambda)", self.coupling, at_least=0)
-        elif self.moments == "diagonal":
-            raise ValueError(
-                "coupling='learn' needs moments='ep': the published diagonal moments have no bound"
-            )
 
     def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
         return super()._frozen(rows) | {"coupling": self.coupling_}
@@ -104,38 +104,40 @@ class IsingVGPMIL(GaussianProcessMIL):
         return BagLikelihood(Probit())
 
     def _sites(self, init: dict[str, Array] | None) -> Sites:
-        start = START if self.coupling == "learn" else float(self.coupling)
-        if self.moments == "ep":
-            return self._coupled_sites(start)
-        return DiagonalIsingSites(start, integrate_residual=self.approximation == "fitc")
+        if self.coupling == "learn":
+            return IsingSites(0.0, integrate_residual=self.approximation == "fitc")
+        return self._coupled_sites(float(self.coupling))
 
-    def _coupled_sites(self, lam: float) -> IsingSites:
-        return IsingSites(lam, integrate_residual=self.approximation == "fitc")
+    def _coupled_sites(self, lam: float) -> Sites:
+        kind = IsingSites if self.moments == "ep" else DiagonalIsingSites
+        return kind(lam, integrate_residual=self.approximation == "fitc")
 
     def _run(self, problem: Problem) -> Result:
-        self.coupling_ = START if self.coupling == "learn" else float(self.coupling)
         result = super()._run(problem)
+        self.coupling_gains_ = None
         if self.coupling != "learn":
+            self.coupling_ = float(self.coupling)
             return result
-        features = whitener(result.kernel, problem.Z, self.jitter)
-        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
+        sweeper = problem.data.sweeper(whitener(result.kernel, problem.Z, self.jitter))
 
         def work(state: State | None) -> State:
-            lam = learn_coupling(
-                problem.data,
-                features,
-                result.q,
-                self._coupled_sites,
-                monitor=problem.monitor,
-                state=state,
-                **limits,
-            )
-            return {"coupling": lam}
+            return {"gains": coupling_gains(sweeper, result.q)}
 
-        self.coupling_ = problem.monitor.run("coupling", work)["coupling"]
-        sites, sweeper = self._coupled_sites(self.coupling_), problem.data.sweeper(features)
-        ascent = NewtonAscent(sites, sweeper, learn_mean=False)
-        q, trace = watched(problem.monitor, "coupled vi", ascent, result.q, **limits)
+        self.coupling_gains_ = np.asarray(problem.monitor.run("coupling", work)["gains"])
+        self.coupling_ = chosen_coupling(self.coupling_gains_)
+        if self.coupling_ == 0:
+            return result
+        q, trace = optimise(
+            problem.monitor,
+            "coupled vi",
+            self._coupled_sites(self.coupling_),
+            sweeper,
+            result.q,
+            learn_mean=False,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+        )
         return Result(q, result.kernel, trace)
 
     def _predictor(self, bags: Bags) -> Any:

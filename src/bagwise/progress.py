@@ -19,7 +19,7 @@ OBJECTIVES = {
     "weights": "log joint",
     "laplace": "log joint",
 }
-SEARCHES = ("hyperparameters", "coupling")  # end by rules of their own, not by `tol`
+SEARCHES = ("hyperparameters",)  # end by rules of their own, not by `tol`
 
 
 class Progress:
