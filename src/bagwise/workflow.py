@@ -15,6 +15,7 @@ from bagwise import metrics
 from bagwise.bag_checks import check_test_size
 from bagwise.bags import Bags
 from bagwise.class_labels import choose_classes, class_names, in_model_labels
+from bagwise.classifier import Predictions
 from bagwise.estimators import MODELS
 from bagwise.infer.monitor import Callback
 from bagwise.io.columns import ROLES, Columns
@@ -241,18 +242,11 @@ def fit_metadata(
 # --- Predicting and scoring ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Probabilities of bags and of instances, in the order of the Bags."""
-
-    bag_p: Array  # (B, 2)
-    bag_std: Array
-    p: Array  # (N, 2)
-    std: Array
-
-
 def predict_all(model: Any, bags: Bags) -> Predictions:
     """Bag and instance probabilities of the positive class, with their standard deviations."""
+    if hasattr(model, "predict_all"):
+        found: Predictions = model.predict_all(bags)
+        return found
     bag_p, bag_std = model.predict_proba(bags, return_std=True)
     p, std = model.predict_instance_proba(bags, return_std=True)
     return Predictions(bag_p, bag_std, p, std)
