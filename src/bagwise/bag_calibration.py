@@ -21,9 +21,10 @@ from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
+from bagwise.classifier import columns
 from bagwise.exceptions import warn_user
 from bagwise.infer.monitor import Monitor
-from bagwise.posterior import BAG_SCORES
+from bagwise.posterior import BAG_SCORES, Predicted, parts_of
 from bagwise.ranking import class_counts, warn_near_chance
 from bagwise.rows import is_elsewhere
 
@@ -39,6 +40,7 @@ MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
 CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
 # Errors that numbers cause, not users.
 BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
+NOTHING = 1e-300  # a probability whose logarithm is finite
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
 PRIOR_SCALE = np.array([1.0, 1.0, 3.0])
 
@@ -72,20 +74,46 @@ class BagCalibration:
         """P(positive) of bags with these logits (B, 2)."""
         return special.expit(scores @ self.weights + self.intercept)
 
-    def deviation(self, p: Array, scores: Array, stds: Array) -> Array:
-        """Standard deviation of P(positive) = p, from those of both scores, (B, 2) each.
+    def both(self, scores: Array) -> Array:
+        """P(negative) and P(positive), each with all its digits, (B, 2)."""
+        z = scores @ self.weights + self.intercept
+        return special.expit(np.column_stack([-z, z]))
+
+    def deviation(self, negative: Array, positive: Array, stds: Array) -> Array:
+        """Standard deviation of P(positive), from P(negative), P(positive) and std of both scores.
 
         Half of what the probability changes from one standard deviation below to one above in
         both scores, which rise and fall together; sqrt(p (1 - p)) is the most there can be.
         """
-        low, high = (self.probability(logits(*(scores + s * stds).T)) for s in (-1, 1))
-        return np.minimum(0.5 * (high - low), np.sqrt(p * (1 - p)))
+        z = kept_off(np.log(positive) - np.log(negative))
+        less = np.maximum(positive - stds, NOTHING), np.maximum(negative - stds, NOTHING)
+        # Differences of logarithms: those of confident scores keep their digits.
+        down = np.log(positive / less[0]) + np.log1p(stds / negative)
+        up = np.log(negative / less[1]) + np.log1p(stds / positive)
+        low, high = self.both(z - down), self.both(z + up)
+        change = np.where(low[:, 1] > 0.5, low[:, 0] - high[:, 0], high[:, 1] - low[:, 1])
+        return np.minimum(0.5 * change, np.sqrt(np.prod(self.both(z), axis=1)))
 
 
 def logits(joint: Array, best: Array) -> Array:
     """(B, 2) logits of the two scores, which are kept off 0 and 1."""
-    p = np.column_stack([joint, best])
-    return special.logit(np.clip(p, CLOSEST, 1 - CLOSEST))
+    with np.errstate(divide="ignore"):
+        return kept_off(special.logit(np.column_stack([joint, best])))
+
+
+def kept_off(scores: Array) -> Array:
+    """Logits of probabilities that are at least `CLOSEST` from 0 and 1."""
+    furthest = float(special.logit(1 - CLOSEST))
+    return np.clip(scores, -furthest, furthest)
+
+
+def _scores_of(found: Predicted) -> tuple[Array, Array, Array]:
+    """P(negative), P(positive) and std of both scores, (B, 2) each."""
+    parts = [found.bags(score) for score in SCORES]
+    negative = np.column_stack([np.exp(part.log_negative) for part in parts])
+    positive = np.column_stack([np.exp(part.log_positive) for part in parts])
+    stds = np.column_stack([part.std for part in parts])
+    return np.maximum(negative, NOTHING), np.maximum(positive, NOTHING), stds
 
 
 def too_few(bags: Bags, T: Flags) -> str | None:
@@ -245,16 +273,22 @@ class CalibratedMIL:
         return scores
 
     def _bag_logits(self, bags: Bags) -> Array:
-        predictor = self._predictor(bags)
-        joint, best = (predictor.bags(bags.X, bags.offsets, score)[0] for score in SCORES)
-        return logits(joint, best)
+        """Logits of both scores, (B, 2), from one pass."""
+        found = self._predictor(bags).predicted(
+            bags.X, bags.offsets, joint=True, instances=True, second=False
+        )
+        negative, positive, _ = _scores_of(found)
+        return kept_off(np.log(positive) - np.log(negative))
 
-    def _bag_probability(self, bags: Bags) -> tuple[Array, Array]:
-        """Probability of each bag, and its posterior standard deviation."""
-        predictor, score = self._predictor(bags), self.bag_score_
-        if score != "calibrated":
-            p, std = predictor.bags(bags.X, bags.offsets, score)
-            return p, std
+    def _parts(self) -> dict[str, bool]:
+        if self.bag_score_ != "calibrated":
+            return parts_of(self.bag_score_)
+        return {"joint": True, "instances": True}
+
+    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
+        """(B, 2) probabilities and the posterior standard deviation of each bag's."""
+        if self.bag_score_ != "calibrated":
+            return columns(found.bags(self.bag_score_))
         calibration: BagCalibration | None = getattr(self, "calibration_", None)
         if calibration is None:
             raise ValueError(
@@ -262,7 +296,6 @@ class CalibratedMIL:
                 f"no calibration ({getattr(self, 'why_not_calibrated_', None)}); set it, or "
                 "'auto', before fit, or go on with bag_score='joint'"
             )
-        found = [predictor.bags(bags.X, bags.offsets, score) for score in SCORES]
-        scores, stds = (np.column_stack(part) for part in zip(*found, strict=True))
-        p = calibration.probability(logits(*scores.T))
-        return p, calibration.deviation(p, scores, stds)
+        negative, positive, stds = _scores_of(found)
+        both = calibration.both(kept_off(np.log(positive) - np.log(negative)))
+        return both, calibration.deviation(negative, positive, stds)

@@ -7,7 +7,7 @@ import numbers
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,8 +26,10 @@ from bagwise.io.modelfile import register, write_state
 from bagwise.kernels import Kernel
 from bagwise.label_posterior import BagLabels
 from bagwise.labels import BagLikelihood
+from bagwise.links import Moments
 from bagwise.parameters import check_integer
-from bagwise.ranking import is_near_chance, some_of_each_class, warn_near_chance
+from bagwise.posterior import Predicted, parts_of
+from bagwise.ranking import some_of_each_class, warn_near_chance
 from bagwise.rows import column_moments, is_elsewhere
 from bagwise.threads import suitable_threads
 from bagwise.validation import (
@@ -42,6 +44,18 @@ from bagwise.validation import (
 Array = NDArray[Any]
 
 RANKED_ROWS = 20_000  # of the bags whose ranking is looked at after a fit
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Probabilities of bags and of instances, in the order of the Bags."""
+
+    bag_p: Array  # (B, 2)
+    bag_std: Array  # (B,)
+    p: Array  # (N, 2)
+    std: Array  # (N,)
+    given: Array | None = None  # (N, 2) where the labels of bags were told
+    given_std: Array | None = None  # (N,)
 
 
 class BagClassifierMIL(ClassifierMixin, BaseEstimator):
@@ -141,8 +155,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """
         bags = bags_to_predict(self, X)
         with self._predicting(bags):
-            p, std = self._bag_probability(bags)
-        both = np.column_stack([1 - p, p])
+            both, std = self._bag_probability(self._predicted(bags, second=return_std))
         return (both, std) if return_std else both
 
     def predict(self, X: Any) -> Array:
@@ -159,8 +172,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """
         bags = bags_to_predict(self, X)
         with self._predicting(bags):
-            p, std = self._predictor(bags).instances(bags.X)
-        both = np.column_stack([1 - p, p])
+            found = self._predictor(bags).predicted(
+                bags.X, bags.offsets, joint=False, instances=True
+            )
+        both, std = columns(found.instances)
         return (both, std) if return_std else both
 
     def instance_posterior(
@@ -187,9 +202,21 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         parts = np.split(unknown, bags.offsets[1:-1])
         labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
         predictor, likelihood = self._predictor(bags), self._likelihood()
-        p, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
+        with self._predicting(bags):
+            p, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
         both = np.column_stack([1 - p, p])
         return (both, std) if return_std else both
+
+    def predict_all(self, X: Any) -> Predictions:
+        """Bags and instances, probabilities and deviations, from one pass over the features.
+
+        The same numbers as those of `predict_proba` and `predict_instance_proba` with
+        `return_std=True`, for about half of the work.
+        """
+        bags = bags_to_predict(self, X)
+        with self._predicting(bags):
+            found = self._predicted(bags, instances=True)
+        return Predictions(*self._bag_probability(found), *columns(found.instances))
 
     def predict_instances(self, X: Any) -> Array:
         """The more probable class of each instance."""
@@ -267,10 +294,23 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """What bag labels say about instances."""
         raise NotImplementedError
 
-    def _bag_probability(self, bags: Bags) -> tuple[Array, Array]:
-        """Probability of each bag and its posterior standard deviation."""
-        p, std = self._predictor(bags).bags(bags.X, bags.offsets, self.bag_score)
-        return p, std
+    def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
+        """One pass over the features that finds what bag probabilities need."""
+        parts = self._parts()
+        if instances:
+            parts = parts | {"instances": True}
+        found: Predicted = self._predictor(bags).predicted(
+            bags.X, bags.offsets, **parts, second=second
+        )
+        return found
+
+    def _parts(self) -> dict[str, bool]:
+        """What bag probabilities are made of."""
+        return parts_of(self.bag_score)
+
+    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
+        """(B, 2) probabilities and the posterior standard deviation of each bag's."""
+        return columns(found.bags(self.bag_score))
 
     def _n_basis(self, bags: Bags) -> int:
         """How many features the model makes of an instance, at most."""
@@ -286,10 +326,9 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             return  # what is in files or with workers is not read once more
         some = some_of_each_class(bags, T, RANKED_ROWS)
         ranked = bags if len(some) == len(bags) else bags[some]
-        best, _ = self._predictor(ranked).bags(ranked.X, ranked.offsets, "max")
-        if is_near_chance(best, ranked, T[some]):  # joint scores take longer than many a fit
-            score, _ = self._bag_probability(ranked)
-            warn_near_chance(score, ranked, T[some], "even the bags that the model was fitted to")
+        both, _ = self._bag_probability(self._predicted(ranked, second=False))
+        which = "even the bags that the model was fitted to"
+        warn_near_chance(both[:, 1], ranked, T[some], which)
 
     def _check_parameters(self) -> None:
         raise NotImplementedError
@@ -309,6 +348,12 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         if self.standardize == "auto" and same_unit(spread[~constant]):
             return unscaled
         return shift, np.where(constant, 1.0, spread)
+
+
+def columns(found: Moments | None) -> tuple[Array, Array]:
+    """Probabilities of both labels, each with all its digits, and their standard deviation."""
+    assert found is not None
+    return np.exp(np.column_stack([found.log_negative, found.log_positive])), found.std
 
 
 def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.couplings import Coupling, DensePrior, Prior, predictive_prior, predictive_variance
+from bagwise.joint import standard_normal
 from bagwise.label_posterior import BagDraws, BagLabels, given_labels, log_minus_log
 from bagwise.labels import BagLikelihood
+from bagwise.links import Moments
 from bagwise.orthants import log_orthant, orthant_ep
-from bagwise.parameters import check_choice
-from bagwise.posterior import BAG_SCORES, Posterior, most_probable, noisy_or, positive_from_logs
+from bagwise.posterior import LABEL_DRAWS, Posterior, Predicted, parts_of
 
 Array = NDArray[Any]
 
@@ -55,17 +56,14 @@ class CoupledPredictor:
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(m_n > 0) and the standard deviation of P(m_n > 0 | f) over the posterior of f."""
-        return self._link.positive_moments(*self._latent_in_noise(X))
+        found = self.predicted(X, self.offsets, joint=False, instances=True).instances
+        assert found is not None
+        return np.exp(found.log_positive), found.std
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Bag probability and its standard deviation; see `Posterior.bags`."""
-        check_choice("bag_score", score, BAG_SCORES)
-        if score == "max":
-            return most_probable(*self.instances(X), offsets)
-        if score == "noisy-or":
-            return noisy_or(*self._link.negative_moments(*self._latent_in_noise(X)), offsets)
-        logs = np.array([self._log_negative(bag) for bag in self._bags(X)])
-        return positive_from_logs(logs[:, 0], logs[:, 1])
+        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
+        return np.exp(found.log_positive), found.std
 
     def given_labels(
         self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
@@ -102,12 +100,28 @@ class CoupledPredictor:
         loadings = bag.coupling.solve(bag.G) / root[:, None]
         mean, variance = self._instance_moments(bag)
         rest = np.maximum(variance - np.sum(loadings**2, axis=1), 0)
-        return self.posterior.draws_of(mean, rest, loadings)
+        points, _ = standard_normal(LABEL_DRAWS, loadings.shape[1], self.posterior.seed)
+        return BagDraws(self._link, mean, loadings, points, rest)
 
-    def _latent_in_noise(self, X: Array) -> tuple[Array, Array]:
-        moments = [self._instance_moments(bag) for bag in self._bags(X)]
-        mean, variance = (np.concatenate(part) for part in zip(*moments, strict=True))
-        return mean, variance
+    def predicted(
+        self, X: Array, offsets: Array, *, joint: bool, instances: bool, second: bool = True
+    ) -> Predicted:
+        """Everything that predictions are made of; see `Posterior.predicted`."""
+        latent, logs = [], []
+        for bag in self._bags(X):
+            if instances:
+                latent.append(self._instance_moments(bag))
+            if joint:
+                logs.append(self._log_negative(bag, second))
+        of_rows = of_bags = None
+        if instances:
+            mean, variance = (np.concatenate(part) for part in zip(*latent, strict=True))
+            of_rows = self._link.moments(mean, variance)
+        if joint:
+            negative, ratio = np.array(logs).T
+            with np.errstate(divide="ignore"):  # a bag that cannot be positive
+                of_bags = Moments(negative, np.log(-np.expm1(negative)), ratio)
+        return Predicted(offsets, of_rows, of_bags)
 
     def _instance_moments(self, bag: _Bag) -> tuple[Array, Array]:
         """Mean and variance of (Sigma f)_n in units of m_n's own noise Sigma_nn."""
@@ -115,24 +129,23 @@ class CoupledPredictor:
         variance = predictive_variance(bag.coupling, bag.kt, bag.G) - noise
         return bag.coupling.solve(bag.mu) / np.sqrt(noise), np.maximum(variance, 0) / noise
 
-    def _log_negative(self, bag: _Bag) -> tuple[float, float]:
-        """Logs of E[P0] and E[P0^2], P0 = P(all m < 0 | f), by EP."""
+    def _log_negative(self, bag: _Bag, second: bool) -> tuple[float, float]:
+        """log E[P0] and log E[P0^2] - 2 log E[P0], P0 = P(all m < 0 | f), by EP."""
         mean = bag.coupling.solve(bag.mu)
         first = min(log_orthant(predictive_prior(bag.coupling, bag.kt, bag.G), mean), 0.0)
-        if len(mean) > REPLICA_SIZE:
+        ratio = 0.0
+        if second and len(mean) > REPLICA_SIZE:
             # Instances taken as independent, for the spread only.
-            _, square = self._link.negative_moments(*self._instance_moments(bag))
-            with np.errstate(divide="ignore"):
-                second = float(np.sum(np.log(square)))
-        else:
-            second = self._log_square(bag, mean)
-        if np.isnan(first) or np.isnan(second):
+            ratio = float(np.sum(self._link.moments(*self._instance_moments(bag)).log_ratio))
+        elif second:
+            ratio = self._log_square(bag, mean) - 2 * first
+        if np.isnan(first) or np.isnan(ratio):
             raise ValueError(
                 f"a bag's joint probability is not a number: its latent values reach "
                 f"{np.max(np.abs(bag.mu)):.3g}, too far for expectation propagation; use "
                 "bag_score='noisy-or' or 'max'"
             )
-        return first, float(np.clip(second, 2 * first, first))
+        return first, float(np.clip(ratio, 0, -first))  # E[P0]^2 <= E[P0^2] <= E[P0]
 
     def _log_square(self, bag: _Bag, mean: Array) -> float:
         """E[P0^2] is the probability that two m with the same f are both negative."""

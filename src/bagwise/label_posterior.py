@@ -43,7 +43,12 @@ class BagDraws:
         for start in range(0, len(self.base), ROWS_PER_BLOCK):
             rows = slice(start, start + ROWS_PER_BLOCK)
             f = self.base[rows, None] + self.loadings[rows] @ self.points.T
-            yield rows, *self.link.log_smoothed(f, self.kt[rows])
+            # P(y = 1 | f) = P(y = 0 | -f) for both links.
+            log_p, log_q = (
+                self.link.log_smoothed(sign * f, self.kt[rows], second=False)[0]
+                for sign in (-1.0, 1.0)
+            )
+            yield rows, log_p, log_q
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,35 @@ Array = NDArray[Any]
 
 SQRT_HALF = 0.7071067811865476
 LOG_SQRT_2PI = 0.9189385332046727
-HERMITE_NODES = ((1e-4, 1), (0.3, 5), (1.0, 11), (2.0, 25))  # enough up to that width
 SQRT_2_OVER_PI = 0.7978845608028654
+# Averages over draws of f: up to that width, so many Gauss-Hermite nodes, or a trapezoid rule with
+# that step and reach (errors below 1e-6); wider ones go on halving the step.
+HERMITE = ((1e-4, 1), (0.2, 3), (0.5, 5))
+TRAPEZOID = ((1.4, 1.0, 6.0), (2.8, 0.5, 8.0), (5.6, 0.25, 9.0))
+TRAPEZOID_WIDTHS = (1.0, 3.0, 9.0)  # classes of single averages, each with steps 0.8 / width
+REACH = 8.0  # standard deviations on either side of an integrand's mode
+FEW_ANGLES, MANY_ANGLES = 6, 24
+
+
+class Moments(NamedTuple):
+    """P(y | f) averaged over a Gaussian f, in logs, so that no digit of a rare label is lost."""
+
+    log_negative: Array  # log E[P(y = 0 | f)]
+    log_positive: Array  # log E[P(y = 1 | f)]
+    log_ratio: Array  # log E[P(y = 0 | f)^2] - 2 log E[P(y = 0 | f)] >= 0
+
+    @property
+    def std(self) -> Array:
+        """Standard deviation of P(y | f)."""
+        return deviation(self.log_negative, self.log_ratio)
+
+
+def deviation(log_first: Array, log_ratio: Array) -> Array:
+    """sqrt(E[P^2] - E[P]^2) from log E[P] and log E[P^2] - 2 log E[P]."""
+    # In logs, since the ratio of a rare event's moments overflows; log(expm1(x)) without both.
+    safe = np.maximum(log_ratio, np.finfo(np.float64).tiny)
+    log_relative = np.where(safe > 30, safe, np.log(np.expm1(np.minimum(safe, 30))))
+    return np.where(log_ratio > 0, np.exp(log_first + 0.5 * log_relative), 0.0)
 
 
 class Link(ABC):
@@ -28,10 +56,6 @@ class Link(ABC):
     @abstractmethod
     def log_negative(self, z: Array) -> Array:
         """l(z) = log P(y = 0 | z)."""
-
-    @abstractmethod
-    def negative(self, z: Array) -> Array:
-        """P(y = 0 | z)."""
 
     @abstractmethod
     def log_minus_log_negative(self, z: Array) -> Array:
@@ -54,52 +78,20 @@ class Link(ABC):
         return self.ratios(z, self.hazard(z))[1]
 
     @abstractmethod
-    def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """E[P(y = 0 | f)] and E[P(y = 0 | f)^2] for f ~ N(mean, variance), broadcast."""
+    def moments(self, mean: Array, variance: Array) -> Moments:
+        """Averages of P(y | f) over f ~ N(mean, variance), broadcast."""
+
+    @abstractmethod
+    def log_smoothed(self, f: Array, kt: Array, *, second: bool) -> tuple[Array, Array | None]:
+        """log E[P(y = 0 | f + r)] for r ~ N(0, kt), f (n, draws) and one kt per row.
+
+        With `second`, also log E[P^2] - 2 log E[P]. In the dtype of f, as precisely as averages
+        over draws of f need it.
+        """
 
     def hazard(self, z: Array) -> Array:
         """r(z) = -l'(z)."""
         return np.exp(self.log_hazard(z))
-
-    def smoothed_negative(self, f: Array, kt: Array) -> tuple[Array, Array]:
-        """E[P(y = 0 | f + r)] and E of its square, r ~ N(0, kt): f (n, draws), one kt per row."""
-        sd = np.sqrt(kt)[:, None]
-        first, second = np.zeros(f.shape), np.zeros(f.shape)
-        wide = sd[:, 0] >= HERMITE_NODES[-1][0]
-        if np.any(wide):
-            first[wide], second[wide] = self.widely_smoothed(f[wide], kt[wide, None])
-            first[~wide], second[~wide] = self.smoothed_negative(f[~wide], kt[~wide])
-            return first, second
-        widest = float(np.max(sd, initial=0.0))
-        n = next((n for width, n in HERMITE_NODES if widest < width), HERMITE_NODES[-1][1])
-        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
-        for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-            p = self.negative(f + sd * node)
-            first += weight * p
-            second += weight * p**2
-        return first, second
-
-    def widely_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
-        """The same for broad residuals, as precisely as averages over draws of f need it."""
-        return self.negative_moments(f, kt)
-
-    def log_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
-        """Logs of E[P(y = 1 | f + r)] and E[P(y = 0 | f + r)]: f (n, draws), one kt per row."""
-        p, q = (self.smoothed_negative(sign * f, kt)[0] for sign in (-1.0, 1.0))
-        low, high = p < 0.5, q < 0.5
-        rare = np.where(low, p, q)
-        # Below the smallest float only the exponential tail of the sigmoid is left.
-        tail = -np.abs(f) + 0.5 * kt[:, None]
-        log_rare = np.where(rare > 0, np.log(np.where(rare > 0, rare, 1.0)), tail)
-        log_often = np.log1p(-rare)
-        return np.where(low, log_rare, log_often), np.where(high, log_rare, log_often)
-
-    def positive_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """E[P(y = 1 | f)] and the standard deviation of P(y | f)."""
-        # Moments of the rarer label keep their relative accuracy.
-        rare, square = self.negative_moments(np.abs(mean), variance)
-        std = np.sqrt(np.maximum(square - rare**2, 0))
-        return np.where(mean < 0, rare, 1 - rare), std
 
 
 class Logistic(Link):
@@ -109,9 +101,6 @@ class Logistic(Link):
 
     def log_negative(self, z: Array) -> Array:
         return special.log_expit(-z)
-
-    def negative(self, z: Array) -> Array:
-        return special.expit(-z)
 
     def log_minus_log_negative(self, z: Array) -> Array:
         low = z < -30
@@ -125,17 +114,34 @@ class Logistic(Link):
         negative = special.expit(-z)
         return negative, -negative * np.tanh(0.5 * z)  # 2 P(y = 0) - 1 cancels near z = 0
 
-    def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        mean, variance = np.broadcast_arrays(mean, variance)
-        wide = variance > 2.25
-        first, second = _narrow_moments(mean, np.sqrt(np.where(wide, 0, variance)))
-        if not np.any(wide):
-            return first, second
-        first[wide], second[wide] = _wide_moments(mean[wide], np.sqrt(variance[wide]))
-        return first, second
+    def moments(self, mean: Array, variance: Array) -> Moments:
+        mean, variance = np.broadcast_arrays(np.asarray(mean, float), np.asarray(variance, float))
+        rare, relative = np.empty(mean.shape), np.empty(mean.shape)  # logs, of the rarer label
+        distance, sd = np.abs(mean), np.sqrt(variance)
+        left = np.ones(mean.shape, dtype=bool)
+        for width in TRAPEZOID_WIDTHS:
+            own = left & (sd <= width)
+            rare[own], relative[own] = _rare_moments(distance[own], sd[own], width)
+            left &= ~own
+        rare[left], relative[left] = _wide_moments(distance[left], sd[left])
+        common = np.log1p(-np.exp(rare))
+        flip = mean <= 0  # the rarer label is the positive one
+        relative = np.where(flip, relative + 2 * (rare - common), relative)
+        ratio = np.logaddexp(0, relative)
+        return Moments(np.where(flip, common, rare), np.where(flip, rare, common), ratio)
 
-    def widely_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
-        return _wide_moments(f, np.sqrt(kt), step=1.2, reach=24.0)
+    def log_smoothed(self, f: Array, kt: Array, *, second: bool) -> tuple[Array, Array | None]:
+        sd = np.sqrt(kt)
+        first, ratio = np.empty(f.shape, f.dtype), np.empty(f.shape, f.dtype) if second else None
+        for rows, nodes, weights in _smoothing_rules(sd):
+            # Beyond exp(88) float32 has no numbers.
+            x = f[rows] if nodes[-1] * np.max(sd[rows]) < 80 else f[rows].astype(np.float64)
+            c = np.exp(nodes[:, None] * sd[rows]).astype(x.dtype)[:, :, None]
+            found = _smoothed_logistic(x, c, weights.astype(x.dtype), second)
+            first[rows] = found[0]
+            if ratio is not None:
+                ratio[rows] = found[1]
+        return first, ratio
 
 
 class Probit(Link):
@@ -145,9 +151,6 @@ class Probit(Link):
 
     def log_negative(self, z: Array) -> Array:
         return special.log_ndtr(-z)
-
-    def negative(self, z: Array) -> Array:
-        return special.ndtr(-z)
 
     def log_minus_log_negative(self, z: Array) -> Array:
         low = z < -5
@@ -169,18 +172,42 @@ class Probit(Link):
             kappa[high], chi[high] = _tail_ratios(z[high])
         return kappa, chi
 
-    def log_smoothed(self, f: Array, kt: Array) -> tuple[Array, Array]:
-        """log Phi(+-f / sqrt(1 + kt))."""
-        z = f / np.sqrt(1 + kt)[:, None]
-        return special.log_ndtr(z), special.log_ndtr(-z)
-
-    def negative_moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Phi(z) and Phi(z) - 2 T(z, 1 / sqrt(1 + 2 variance)), z = -mean / sqrt(1 + variance)."""
+    def moments(self, mean: Array, variance: Array) -> Moments:
         z = -mean / np.sqrt(1 + variance)  # [W21, 3.4] prints it without the root
-        first = special.ndtr(z)
-        second = first - 2 * special.owens_t(z, 1 / np.sqrt(1 + 2 * variance))
-        # E[p]^2 <= E[p^2] <= E[p] holds exactly; far in the tail the difference above rounds.
-        return first, np.clip(second, first**2, first)
+        negative = special.log_ndtr(z)
+        ratio = _probit_log_ratio(z, negative, variance / (1 + variance), MANY_ANGLES)
+        return Moments(negative, special.log_ndtr(-z), ratio)
+
+    def log_smoothed(self, f: Array, kt: Array, *, second: bool) -> tuple[Array, Array | None]:
+        z = f * (-1 / np.sqrt(1 + kt)).astype(f.dtype)[:, None]
+        first = special.log_ndtr(z)
+        if not second:
+            return first, None
+        ratio, rows = np.zeros(f.shape, f.dtype), np.flatnonzero(kt)
+        if len(rows):
+            rho = (kt[rows] / (1 + kt[rows]))[:, None]
+            ratio[rows] = _probit_log_ratio(z[rows], first[rows], rho, FEW_ANGLES)
+        return first, ratio
+
+
+def _probit_log_ratio(z: Array, log_first: Array, rho: Array, n_angles: int) -> Array:
+    """log E[P^2] - 2 log E[P], P = P(y = 0 | f), where E[P] = Phi(z).
+
+    E[P^2] is the probability that two normals of correlation rho are both below z, which exceeds
+    Phi(z)^2 by the integral of exp(-z^2 / (1 + sin t)) / (2 pi) over t from 0 to arcsin(rho):
+    nothing cancels, however small it is.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(n_angles)
+    half = 0.5 * np.arcsin(rho)
+    z2 = -z * z
+    shares = [(1 / (1 + np.sin(half * (1 + node)))).astype(z.dtype) for node in nodes]
+    excess = np.zeros(np.broadcast(z, rho).shape, dtype=z.dtype)
+    for share, weight in zip(shares, weights, strict=True):  # in units of the last, the largest
+        excess += z.dtype.type(weight) * np.exp(z2 * (share - shares[-1]))
+    with np.errstate(divide="ignore"):  # no residual, no excess
+        height = np.log(half / (2 * np.pi)).astype(z.dtype)
+    log_excess = np.log(excess) + z2 * shares[-1] + height
+    return np.logaddexp(z.dtype.type(0), log_excess - 2 * log_first)
 
 
 def _tail_ratios(z: Array) -> tuple[Array, Array]:
@@ -198,33 +225,109 @@ def _tail_ratios(z: Array) -> tuple[Array, Array]:
     return c_1, c_1**2 * c_2 * (c_3 - c_2)
 
 
-def _narrow_moments(mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Logistic moments by Gauss-Hermite over f, for sd <= 1.5 (error below 1e-8)."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(32 if np.any(sd > 0) else 1)
-    first, second = np.zeros(mean.shape), np.zeros(mean.shape)
-    for node, weight in zip(nodes, weights / weights.sum(), strict=True):
-        p = special.expit(-(mean + sd * node))
-        first += weight * p
-        second += weight * p**2
-    return first, second
+def _rare_moments(distance: Array, sd: Array, width: float) -> tuple[Array, Array]:
+    """log E[p] and log(Var[p] / E[p]^2), p = sigmoid(f), f ~ N(-distance, sd^2), sd <= width.
 
-
-def _wide_moments(
-    mean: Array, sd: Array, step: float = 0.75, reach: float = 36.0
-) -> tuple[Array, Array]:
-    """Logistic moments for a wide Gaussian, where f varies faster than the sigmoid.
-
-    With logistic noise e, sigmoid(-f) = P(e < -f), so E[sigmoid(-f)] = E_e[Phi((-mean - e) / sd)],
-    and sigmoid^2 = sigmoid - density: both are smooth in e and summed by the trapezoid rule, with
-    errors of about 8 pi^2 / step exp(-2 pi^2 / step) and exp(-reach). Its weights sum to one, so
-    that what is certain stays certain, however many instances a bag has.
+    By the trapezoid rule around the mode of sigmoid(f) times the density; its error is about
+    exp(-2 pi^2 / (step sd)). All in units of exp(-distance).
     """
-    first, density = np.zeros(mean.shape), np.zeros(mean.shape)
-    n = round(reach / step)
-    nodes = step * np.arange(-n, n + 1)
+    t, mode = np.exp(-distance), _tilted_mode(distance, sd)
+    step = 0.8 / width
+    offsets = np.arange(-REACH, REACH + width + step, step)
+    first, spread = np.zeros(sd.shape), np.zeros(sd.shape)
+    for offset in offsets:
+        x, weight = _node(t, sd, mode + offset)
+        first += step * weight * x
+    for offset in offsets:
+        x, weight = _node(t, sd, mode + offset)
+        spread += step * weight * (x - first) ** 2
+    with np.errstate(divide="ignore"):  # no spread
+        return np.log(first) - distance, np.log(spread) - 2 * np.log(first)
+
+
+def _node(t: Array, sd: Array, where: Array) -> tuple[Array, Array]:
+    """exp(sd x) / (1 + t exp(sd x)) at x = where, and the density there."""
+    c = np.exp(sd * where)
+    return c / (1 + t * c), np.exp(-0.5 * where**2 - LOG_SQRT_2PI)
+
+
+def _tilted_mode(distance: Array, sd: Array) -> Array:
+    """About where log sigmoid(sd x - distance) - x^2 / 2 is largest, by bisection on [0, sd]."""
+    low, high = np.zeros(sd.shape), sd
+    for _ in range(8):
+        middle = 0.5 * (low + high)
+        rising = sd * special.expit(distance - sd * middle) > middle
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    return 0.5 * (low + high)
+
+
+def _wide_moments(distance: Array, sd: Array) -> tuple[Array, Array]:
+    """The same for a wide Gaussian, where f varies faster than the sigmoid.
+
+    With logistic noise e, sigmoid(f) = P(e < f), so E[sigmoid(f)] = E_e[Phi((-distance - e) / sd)],
+    and sigmoid^2 = sigmoid - density: both are smooth in e and summed by the trapezoid rule, with
+    errors of about 8 pi^2 / step exp(-2 pi^2 / step) and exp(-reach).
+    """
+    first, density = np.zeros(sd.shape), np.zeros(sd.shape)
+    nodes = 0.75 * np.arange(-80, 81)
     weights = special.expit(nodes) * special.expit(-nodes)
     for e, weight in zip(nodes, weights / weights.sum(), strict=True):
-        x = (-mean - e) / sd
+        x = (-distance - e) / sd
         first += weight * special.ndtr(x)
         density += weight * np.exp(-0.5 * x**2 - LOG_SQRT_2PI) / sd
-    return first, np.clip(first - density, first**2, first)
+    # Beyond all numbers either the Gaussian's tail decides or that of the sigmoid.
+    tail = np.where(distance > sd**2, 0.5 * sd**2 - distance, special.log_ndtr(-distance / sd))
+    gone = first <= 0
+    first = np.where(gone, 1.0, first)
+    relative = np.maximum(1 - density / first, first) / first - 1  # E[p]^2 <= E[p^2] <= E[p]
+    with np.errstate(divide="ignore"):
+        return np.where(gone, tail, np.log(first)), np.where(gone, -tail, np.log(relative))
+
+
+def _smoothing_rules(sd: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Rows that share a rule by their width, its nodes in units of sd, and its weights."""
+    last = 0.0
+    for width, n in HERMITE:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
+        yield from _with_rows(sd, last, width, nodes, weights)
+        last = width
+    widest, (width, step, reach) = float(np.max(sd, initial=0.0)), TRAPEZOID[0]
+    rules = iter(TRAPEZOID)
+    while last <= widest:
+        width, step, reach = next(rules, (2 * width, step / 2, reach + 1))
+        nodes = np.arange(-reach, reach + step / 2, step)
+        yield from _with_rows(sd, last, width, nodes, np.exp(-0.5 * nodes**2))
+        last = width
+
+
+def _with_rows(
+    sd: Array, above: float, up_to: float, nodes: Array, weights: Array
+) -> Iterator[tuple[Array, Array, Array]]:
+    """The rule, if any row has a width in [above, up_to)."""
+    rows = np.flatnonzero((sd >= above) & (sd < up_to))
+    if len(rows):
+        yield rows, nodes, weights / weights.sum()
+
+
+def _smoothed_logistic(
+    f: Array, c: Array, weights: Array, second: bool
+) -> tuple[Array, Array | None]:
+    """log E[P] and log E[P^2] - 2 log E[P], P = sigmoid(-f - r), over nodes c = exp(r), (k, n, 1).
+
+    With t = exp(-|f|) the rarer label has probability t x, x = c / (1 + t c): no digit is lost
+    on either side. Nodes are symmetric, so that c serves for 1 / c.
+    """
+    t = np.exp(-np.abs(f))
+    first = np.zeros_like(t)
+    for ck, weight in zip(c, weights, strict=True):
+        first += weight * (ck / (1 + t * ck))
+    negative_is_rare = f > 0
+    common = np.log1p(-t * first)
+    log_first = np.where(negative_is_rare, np.log(first) - f, common)
+    if not second:
+        return log_first, None
+    spread = np.zeros_like(t)
+    for ck, weight in zip(c, weights, strict=True):
+        spread += weight * (ck / (1 + t * ck) - first) ** 2
+    scale = np.where(negative_is_rare, 1 / first, t * np.exp(-common))
+    return log_first, np.log1p(spread * scale**2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,14 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.label_posterior import BagDraws
-from bagwise.posterior import (
-    MAX_DIMENSIONS,
-    Posterior,
-    noisy_or,
-    positive_from_logs,
-    principal_factor,
-)
+from bagwise.joint import Draws, standard_normal
+from bagwise.links import Moments
+from bagwise.posterior import Posterior
 
 Array = NDArray[Any]
 
@@ -46,112 +40,61 @@ class GibbsPosterior(Posterior):
         if means.dtype.kind != "f" or not np.all(np.isfinite(means)):
             raise ValueError("posterior: means must be finite numbers")
 
-    def latent(self, X: Array) -> tuple[Array, Array]:
-        """Mean and variance of f_n: c0 + a_n'm and a_n'(S + Cov_s(means_s))a_n + kt_n."""
-        mean, variance = np.empty(len(X)), np.empty(len(X))
-        total = self.S + self._spread
-        for rows, A, kt in self._features(X):
-            mean[rows] = self.c0 + A @ self.m
-            variance[rows] = np.maximum(np.einsum("nm,nm->n", A @ total, A), 0) + kt
-        return mean, variance
-
-    def instances(self, X: Array) -> tuple[Array, Array]:
-        """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n.
+    def instance_moments(self, A: Array, kt: Array) -> Moments:
+        """P(y_n) averaged over the posterior of f_n, a mixture too.
 
         Averages Phi((c0 + a'means_s)/sqrt(1 + kt + a'Sa)) over s.
         """
-        # Moments of the rarer label keep their relative accuracy.
-        first, second, flipped = self._moments(X, rarer=True)
-        std = np.sqrt(np.maximum(second - first**2, 0))
-        return np.where(flipped, first, 1 - first), std
-
-    def _noisy_or_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        first, second, _ = self._moments(X, rarer=False)
-        return noisy_or(first, second, offsets)
-
-    def _moments(self, X: Array, rarer: bool) -> tuple[Array, Array, Array]:
-        """E[P(y = 0 | f)] and E[P(y = 0 | f)^2], of y = 1 where `rarer` flips it, and where."""
-        first, second = np.empty(len(X)), np.empty(len(X))
-        flipped = np.zeros(len(X), dtype=bool)
-        for rows, A, kt in self._features(X):
-            mu = self.c0 + A @ self.means.T  # (n, n_samples)
-            within = np.maximum(np.einsum("nm,nm->n", A @ self.S, A), 0) + kt
-            flipped[rows] = rarer & (mu.mean(axis=1) < 0)
-            mean, variance, weights = grouped(np.where(flipped[rows, None], -mu, mu))
-            moments = self.link_function.negative_moments(mean, variance + within[:, None])
-            first[rows], second[rows] = (x @ weights for x in moments)
-        return first, second, flipped
-
-    def _features(self, X: Array) -> Iterator[tuple[slice, Array, Array]]:
-        """Rows, A (n, M) and kt (n,), block by block."""
-        for start in range(0, len(X), ROWS_PER_BLOCK):
-            rows = slice(start, min(start + ROWS_PER_BLOCK, len(X)))
-            A, kt = self._whitener(self.scaled(X[rows]))
-            yield rows, A, kt
-
-    def bag_draws(self, X: Array, offsets: Array) -> Iterator[BagDraws]:
-        """Draws of the latent values of each bag, over components and within them."""
-        means, draws = self._mixture_draws
-        for A, kt, bags in self._bag_chunks(X, offsets):
-            for rows in bags:
-                U = principal_factor(A[rows] @ self._S_root)
-                rest = np.sum(U[:, MAX_DIMENSIONS:] ** 2, axis=1)  # not sampled jointly
-                U = U[:, :MAX_DIMENSIONS]
-                yield BagDraws(
-                    self.link_function,
-                    np.full(len(U), self.c0),
-                    np.hstack([A[rows], U]),
-                    np.hstack([means, draws[:, : U.shape[1]]]),
-                    kt[rows] + rest,
-                )
-
-    def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        chunks = self._bag_chunks(X, offsets)
-        logs = [self._joint_mixture_bag(A[r], kt[r]) for A, kt, bags in chunks for r in bags]
-        log_first, log_second = np.array(logs).T
-        return positive_from_logs(log_first, log_second)
-
-    def _joint_mixture_bag(self, A: Array, kt: Array) -> tuple[float, float]:
-        """Logs of E[P0] and E[P0^2], P0 = prod_n P(y_n = 0 | f_n).
-
-        Averages run over components, over v within them (Sobol) and over residuals.
-        """
-        G = A @ self._S_root  # (n, M)
-        if len(A) == 1:
-            mean, variance, weights = grouped(self.c0 + A @ self.means.T)
-            both = self.link_function.negative_moments(mean, variance + kt + np.sum(G**2))
-            with np.errstate(divide="ignore"):
-                first, second = (float(np.log(x[0] @ weights)) for x in both)
-            return first, second
-        U = principal_factor(G)
-        kt = kt + np.sum(U[:, MAX_DIMENSIONS:] ** 2, axis=1)  # what is not sampled jointly
-        means, draws = self._mixture_draws
-        draws = draws[:, : U.shape[1]]  # (draws, r)
-        logs = np.zeros((2, len(draws)))
-        for start in range(0, len(A), ROWS_PER_BLOCK):
+        parts = []
+        for start in range(0, len(kt), ROWS_PER_BLOCK):
             rows = slice(start, start + ROWS_PER_BLOCK)
-            f = self.c0 + A[rows] @ means.T + U[rows, :MAX_DIMENSIONS] @ draws.T
-            with np.errstate(divide="ignore"):
-                logs += np.log(self.link_function.smoothed_negative(f, kt[rows])).sum(axis=1)
-        first, second = special.logsumexp(logs, axis=1) - np.log(len(draws))
-        return float(first), float(second)
+            mu = self.c0 + A[rows] @ self.means.T  # (n, n_samples)
+            within = np.maximum(np.einsum("nm,nm->n", A[rows] @ self.S, A[rows]), 0) + kt[rows]
+            mean, variance, weights = grouped(mu)
+            own = self.link_function.moments(mean, variance + within[:, None])
+            parts.append(averaged(own, weights))
+        return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
-    @cached_property
-    def _mixture_draws(self) -> tuple[Array, Array]:
-        """Component means and standard normal Sobol points of v_s = means_s + S_root eps.
+    def draws(self, n: int) -> Draws:
+        """n Sobol points of v_s = means_s + S_root e; components are the first direction.
 
-        Every point occurs equally often, and every component as nearly so as the numbers allow.
+        Every component occurs as nearly equally often as the numbers allow.
         """
-        n, per_cycle = len(self.means), len(self._draws)
-        cycles = -(-n // per_cycle)
-        total = cycles * per_cycle
-        return self.means[np.arange(total) * n // total], np.tile(self._draws, (cycles, 1))
+        if n not in self._draw_cache:
+            e, residual = standard_normal(n, len(self.m) + 1, self.seed)
+            component = (special.ndtr(e[:, 0]) * len(self.means)).astype(np.int64)
+            centre = self.means[np.minimum(component, len(self.means) - 1)] - self.m
+            normal = e[:, 1:]
+            self._draw_cache[n] = Draws(normal, residual, centre + normal @ self._S_root.T)
+        return self._draw_cache[n]
+
+    @property
+    def _covariance(self) -> Array:
+        return self.S + self._spread
 
     @cached_property
     def _spread(self) -> Array:
         """Covariance of the component means, (M, M)."""
         centred = self.means - self.means.mean(axis=0)
         return (centred.T @ centred) / len(centred)
+
+
+def averaged(parts: Moments, weights: Array) -> Moments:
+    """Moments of mixtures from those of their components, (n, g), and the weights (g,) of these."""
+    log_weights = np.log(weights)
+    negative = special.logsumexp(parts.log_negative + log_weights, axis=1)
+    positive = special.logsumexp(parts.log_positive + log_weights, axis=1)
+    # Var = E[Var_g] + Var[E_g], the latter from the rarer label, which keeps its digits.
+    rare = negative < positive
+    own = np.where(rare[:, None], parts.log_negative, parts.log_positive)
+    total = np.where(rare, negative, positive)
+    between = np.expm1(own - total[:, None]) ** 2 * np.exp(2 * (total - negative))[:, None]
+    with np.errstate(over="ignore", divide="ignore"):
+        inside = np.expm1(parts.log_ratio)
+        size = 2 * (parts.log_negative - negative[:, None])
+        spread = (np.exp(size) * inside + between) @ weights
+    second = special.logsumexp(size + parts.log_ratio + log_weights, axis=1)  # never overflows
+    return Moments(negative, positive, np.where(second > 1, second, np.log1p(spread)))
 
 
 def grouped(x: Array, groups: int = GROUPS) -> tuple[Array, Array, Array]:

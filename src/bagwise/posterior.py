@@ -11,32 +11,56 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
-from scipy.stats import qmc
 
 from bagwise.execution import DEFAULT_CHUNK, bag_cuts
 from bagwise.features import Whitener, kernel_matrix, whitener
+from bagwise.joint import STAGES, Draws, Latents, joint_moments, standard_normal
 from bagwise.kernels import Kernel
 from bagwise.label_posterior import BagDraws, BagLabels, given_labels
 from bagwise.labels import BagLikelihood
-from bagwise.links import Link, Logistic, Probit
+from bagwise.links import Link, Logistic, Moments, Probit
 from bagwise.parameters import check_choice, check_integer, check_number
+from bagwise.residuals import factor_residuals
 from bagwise.rows import scaled_rows
 
 Array = NDArray[Any]
 
 LINKS: dict[str, type[Link]] = {"logistic": Logistic, "probit": Probit}
 BAG_SCORES = ("joint", "noisy-or", "max")
-LOG2_DRAWS = 10  # 1024 Sobol points: 3e-4 relative error at rank 15, 1.5e-3 at rank 200
-MAX_DIMENSIONS = 2000  # directions sampled per bag; the eigenbasis puts the large ones first
-ROWS_PER_BLOCK = 2048
+LABEL_DRAWS = 1024  # of f, for probabilities given labels
 LARGEST = 1e100  # of any number in a posterior; squares of larger ones overflow
 
 
-class FeaturePosterior(ABC):
-    """Predictions where f_n = c0 + a_n'v + r_n, v ~ N(m, S), r_n ~ N(0, kt_n).
+@dataclass(frozen=True)
+class Predicted:
+    """What one pass over the features finds out about bags and their instances."""
 
-    Subclasses are frozen dataclasses that say what the features a_n and kt_n of an instance are.
+    offsets: Array  # (B + 1,)
+    instances: Moments | None  # (N,)
+    joint: Moments | None  # (B,)
+
+    def bags(self, score: str) -> Moments:
+        """The probability of each bag, by a score whose parts were asked for."""
+        check_choice("bag_score", score, BAG_SCORES)
+        found = self.joint if score == "joint" else self.instances
+        if found is None:
+            raise ValueError(f"bag_score={score!r} needs what this pass was not asked for")
+        if score == "joint":
+            return found
+        combined = most_probable if score == "max" else noisy_or
+        return combined(found, self.offsets)
+
+
+def parts_of(score: str) -> dict[str, bool]:
+    """What a pass must find for a bag score."""
+    return {"joint": score == "joint", "instances": score != "joint"}
+
+
+class FeaturePosterior(ABC):
+    """Predictions where f = c0 + A v + r in a bag, v ~ N(m, S), r ~ N(0, R).
+
+    Subclasses are frozen dataclasses that say what the features a_n of an instance are, and the
+    residuals' covariance R, whose diagonal is kt.
     """
 
     m: Array  # (M,)
@@ -54,39 +78,110 @@ class FeaturePosterior(ABC):
         mean, variance = np.empty(len(X)), np.empty(len(X))
         for start in range(0, len(X), DEFAULT_CHUNK):
             rows = slice(start, start + DEFAULT_CHUNK)
-            A, kt = self.features(X[rows])
-            mean[rows] = self.c0 + A @ self.m.astype(A.dtype)
-            spread = np.einsum("nm,nm->n", A @ self.S.astype(A.dtype), A)
-            variance[rows] = np.maximum(spread, 0) + kt
+            mean[rows], variance[rows] = self.latent_moments(*self.features(X[rows]))
         return mean, variance
+
+    def latent_moments(self, A: Array, kt: Array) -> tuple[Array, Array]:
+        """Mean and variance of f_n from its features."""
+        spread = np.einsum("nm,nm->n", A @ self._covariance.astype(A.dtype), A)
+        return self.c0 + A @ self.m.astype(A.dtype), np.maximum(spread, 0) + kt
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n."""
-        return self.link_function.positive_moments(*self.latent(X))
+        found = self.predicted(X, np.arange(len(X) + 1), joint=False, instances=True)
+        assert found.instances is not None
+        return np.exp(found.instances.log_positive), found.instances.std
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Probability that a bag is positive, and its posterior standard deviation.
 
-        ``joint`` integrates over q(v) what all instances of a bag share, ``noisy-or`` takes
+        ``joint`` integrates over what all instances of a bag share, ``noisy-or`` takes
         instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
         """
-        scores = {
-            "joint": self._joint_bags,
-            "noisy-or": self._noisy_or_bags,
-            "max": self._max_bags,
-        }
-        return scores[check_choice("bag_score", score, BAG_SCORES)](X, offsets)
+        check_choice("bag_score", score, BAG_SCORES)
+        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
+        return np.exp(found.log_positive), found.std
 
-    def _max_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        return most_probable(*self.instances(X), offsets)
+    def predicted(
+        self,
+        X: Array,
+        offsets: Array,
+        *,
+        joint: bool,
+        instances: bool,
+        second: bool = True,
+        stages: tuple[int, ...] = STAGES,
+    ) -> Predicted:
+        """Everything that predictions are made of, from one computation of the features.
 
-    def _noisy_or_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        return noisy_or(*self.link_function.negative_moments(*self.latent(X)), offsets)
+        Without `second` joint probabilities come without their deviations, which cost more.
+        """
+        offsets = np.asarray(offsets)
+        of_rows, of_bags = [], []
+        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+            rows = X[offsets[first] : offsets[last]]
+            starts = offsets[first:last] - offsets[first]
+            A, kt = self.features(rows)
+            if instances:
+                of_rows.append(self.instance_moments(A, kt))
+            if joint:
+                alone = of_rows[-1] if instances else self.instance_moments(A, kt)
+                of_bags.append(self._joint(rows, A, kt, starts, alone, second, stages))
+        return Predicted(offsets, _joined(of_rows), _joined(of_bags))
 
-    def _joint_bags(self, X: Array, offsets: Array) -> tuple[Array, Array]:
-        logs = [self._joint_bag(mu, kt, G) for mu, kt, G in self.bag_features(X, offsets)]
-        log_first, log_second = np.array(logs).T
-        return positive_from_logs(log_first, log_second)
+    def instance_moments(self, A: Array, kt: Array) -> Moments:
+        """P(y_n) averaged over the posterior of f_n."""
+        return self.link_function.moments(*self.latent_moments(A, kt))
+
+    def _joint(
+        self,
+        X: Array,
+        A: Array,
+        kt: Array,
+        starts: Array,
+        alone: Moments,
+        second: bool,
+        stages: tuple[int, ...],
+    ) -> Moments:
+        """Moments of P0 = prod_n P(y_n = 0 | f_n), over v and the residuals, of each bag."""
+        found = Moments(*(x[starts] for x in alone))  # that of a bag of one
+        several = np.flatnonzero(np.diff(np.append(starts, len(kt))) > 1)
+        if len(several) == 0:
+            return found
+        mean, G, rest = self._shared_latents(X, A, kt, starts)
+        part = joint_moments(
+            Latents(np.exp(alone.log_positive), mean, A, G, rest, starts).of(several),
+            self.link_function,
+            self.draws,
+            self._S_root,
+            second=second,
+            stages=stages,
+        )
+        for values, of_many in zip(found, part, strict=True):
+            values[several] = of_many
+        return found
+
+    def residuals(
+        self, X: Array, A: Array, kt: Array, weight: Array, starts: Array
+    ) -> tuple[Array, Array]:
+        """G (n, rank) and rest (n,): the residuals of a bag have covariance G G' + diag(rest)."""
+        return np.zeros((len(kt), 0)), kt
+
+    def _steepness(self, f: Array, kt: Array) -> Array:
+        """How fast log P(y = 0) falls as f rises, residuals averaged over."""
+        scale = 1 / np.sqrt(1 + self.link_function.residual_weight * kt)
+        return self.link_function.hazard(f * scale) * scale
+
+    def draws(self, n: int) -> Draws:
+        """n Sobol points; they depend on nothing but the posterior and its seed."""
+        if n not in self._draw_cache:
+            normal, residual = standard_normal(n, len(self.m), self.seed)
+            self._draw_cache[n] = Draws(normal, residual, normal @ self._S_root.T)
+        return self._draw_cache[n]
+
+    @cached_property
+    def _draw_cache(self) -> dict[int, Draws]:
+        return {}
 
     def given_labels(
         self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
@@ -99,67 +194,71 @@ class FeaturePosterior(ABC):
 
     def bag_draws(self, X: Array, offsets: Array) -> Iterator[BagDraws]:
         """Draws of the latent values of each bag, over what its instances share."""
-        for mu, kt, G in self.bag_features(X, offsets):
-            yield self.draws_of(mu, kt, G)
-
-    def draws_of(self, mu: Array, kt: Array, G: Array) -> BagDraws:
-        """Sobol draws of f ~ N(mu, G G' + diag(kt)) of one bag in its eigenbasis."""
-        U, limit = principal_factor(G), self._draws.shape[1]
-        kt = kt + np.sum(U[:, limit:] ** 2, axis=1)  # what is not sampled jointly
-        U = U[:, :limit]
-        return BagDraws(self.link_function, mu, U, self._draws[:, : U.shape[1]], kt)
-
-    def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
-        """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
-        for A, kt, bags in self._bag_chunks(X, offsets):
-            mu, G = self.c0 + A @ self.m, A @ self._S_root
-            for rows in bags:
-                yield mu[rows], kt[rows], G[rows]
-
-    def _bag_chunks(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, list[slice]]]:
-        """A (n, M), kt (n,) and the rows of each bag, chunk by chunk."""
+        draws = self.draws(LABEL_DRAWS)
+        points = np.hstack([draws.v, draws.residual])
         offsets = np.asarray(offsets)
         for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
             ends = offsets[first : last + 1] - offsets[first]
-            A, kt = self.features(X[offsets[first] : offsets[last]])
-            yield A, kt, [slice(a, b) for a, b in itertools.pairwise(ends)]
+            rows = X[offsets[first] : offsets[last]]
+            A, kt = self.features(rows)
+            mean, G, rest = self._shared_latents(rows, A, kt, ends[:-1])
+            loadings = np.hstack([A, G])
+            used = points[:, : loadings.shape[1]]
+            for a, b in itertools.pairwise(ends):
+                yield BagDraws(self.link_function, mean[a:b], loadings[a:b], used, rest[a:b])
 
-    def _joint_bag(self, mu: Array, kt: Array, G: Array) -> tuple[float, float]:
-        """Logs of E[P0] and E[P0^2], P0 = prod_n P(y_n = 0 | f_n), over v (Sobol) and residuals."""
-        if len(mu) == 1:
-            first, second = self.link_function.negative_moments(mu, kt + np.sum(G**2, axis=1))
-            with np.errstate(divide="ignore"):
-                return float(np.log(first[0])), float(np.log(second[0]))
-        U = principal_factor(G)
-        kt = kt + np.sum(U[:, MAX_DIMENSIONS:] ** 2, axis=1)  # what is not sampled jointly
-        U = U[:, :MAX_DIMENSIONS]  # (n, r)
-        draws = self._draws[:, : U.shape[1]]  # (1024, r)
-        logs = np.zeros((2, len(draws)))
-        for start in range(0, len(mu), ROWS_PER_BLOCK):
-            rows = slice(start, start + ROWS_PER_BLOCK)
-            f = mu[rows, None] + U[rows] @ draws.T  # (n, 1024)
-            with np.errstate(divide="ignore"):
-                moments = np.log(self.link_function.smoothed_negative(f, kt[rows]))
-            logs += moments.sum(axis=1)
-        first, second = special.logsumexp(logs, axis=1) - np.log(len(draws))
-        return float(first), float(second)
+    def _shared_latents(
+        self, X: Array, A: Array, kt: Array, starts: Array
+    ) -> tuple[Array, Array, Array]:
+        """mu (n,), G (n, rank) and rest (n,): f = mu + A (v - m) + G e + r, r_n ~ N(0, rest_n)."""
+        mean, variance = self.latent_moments(A, kt)
+        weight = self._steepness(mean + np.sqrt(variance), kt)
+        return mean, *self.residuals(X, A, kt, weight, starts)
+
+    def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
+        offsets = np.asarray(offsets)
+        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+            A, kt = self.features(X[offsets[first] : offsets[last]])
+            mu, G = self.c0 + A @ self.m, A @ self._S_root
+            for a, b in itertools.pairwise(offsets[first : last + 1] - offsets[first]):
+                yield mu[a:b], kt[a:b], G[a:b]
 
     @cached_property
     def link_function(self) -> Link:
         """The link that `link` names."""
         return LINKS[self.link]()
 
-    @cached_property
-    def _S_root(self) -> Array:
-        """R with R R' = S."""
-        values, vectors = np.linalg.eigh(self.S)
-        return vectors * np.sqrt(np.maximum(values, 0))
+    @property
+    def _covariance(self) -> Array:
+        """Cov(v), (M, M)."""
+        return self.S
 
     @cached_property
-    def _draws(self) -> Array:
-        """Standard normal Sobol points; the number of columns never depends on the bags asked."""
-        sobol = qmc.Sobol(min(len(self.m), MAX_DIMENSIONS), scramble=True, seed=self.seed)
-        return special.ndtri(np.clip(sobol.random_base2(LOG2_DRAWS), 1e-12, 1 - 1e-12))
+    def _S_root(self) -> Array:
+        """R with R R' = S, the directions of largest variance first."""
+        return ordered_root(self.S)
+
+
+def _joined(parts: list[Moments]) -> Moments | None:
+    if not parts:
+        return None
+    return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def ordered_root(S: Array, L: Array | None = None) -> Array:
+    """R with R R' = S such that L R has orthogonal columns by falling length (L = I if None).
+
+    Sobol points are best in their first directions. The sign of an eigenvector is arbitrary;
+    fixing it keeps predictions reproducible.
+    """
+    values, vectors = np.linalg.eigh(S)
+    root = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1]
+    if L is not None:
+        LR = L @ root
+        root = root @ np.linalg.eigh(LR.T @ LR)[1][:, ::-1]
+    top = np.argmax(np.abs(root), axis=0)
+    return root * np.where(root[top, np.arange(root.shape[1])] < 0, -1.0, 1.0)
 
 
 def check_part(name: str, value: Any, shape: tuple[int, ...]) -> None:
@@ -206,6 +305,13 @@ class Posterior(FeaturePosterior):
         """Whitened kernel features and residual variances."""
         return self._whitener(self.scaled(X))
 
+    def residuals(
+        self, X: Array, A: Array, kt: Array, weight: Array, starts: Array
+    ) -> tuple[Array, Array]:
+        """K_bb - A_b A_b' of each bag, in low rank plus a diagonal."""
+        Xs = np.asarray(self.scaled(X), dtype=np.float64)
+        return factor_residuals(self.kernel, Xs, A, kt, weight, starts)
+
     def residual_root(self, X: Array) -> Array:
         """R (n, n) with R R' = K_XX - A A', the covariance of the residuals of these instances."""
         Xs = np.asarray(self.scaled(X), dtype=np.float64)
@@ -217,40 +323,22 @@ class Posterior(FeaturePosterior):
     def _whitener(self) -> Whitener:
         return whitener(self.kernel, self.Z, self.jitter)
 
-
-def principal_factor(G: Array) -> Array:
-    """U with U U' = G G', orthogonal columns by falling length, negligible ones dropped."""
-    n, M = G.shape
-    if n <= M:
-        values, vectors = np.linalg.eigh(G @ G.T)
-        U = vectors * np.sqrt(np.maximum(values, 0))
-    else:
-        U = G @ np.linalg.eigh(G.T @ G)[1]
-    lengths = np.einsum("nr,nr->r", U, U)
-    order = np.argsort(-lengths, kind="stable")
-    order = order[lengths[order] > 1e-12 * max(lengths.max(), 1e-300)]
-    U = U[:, order]
-    # The sign of an eigenvector is arbitrary; fixing it keeps predictions reproducible.
-    top = np.argmax(np.abs(U), axis=0)
-    return U * np.where(U[top, np.arange(U.shape[1])] < 0, -1.0, 1.0)
+    @cached_property
+    def _S_root(self) -> Array:
+        """R with R R' = S; its first directions are those that matter at the inducing points."""
+        return ordered_root(self.S, self._whitener.L)
 
 
-def most_probable(p: Array, std: Array, offsets: Array) -> tuple[Array, Array]:
-    """Each bag's largest instance probability with its standard deviation."""
-    top = np.array([a + np.argmax(p[a:b]) for a, b in itertools.pairwise(offsets)])
-    return p[top], std[top]
+def most_probable(found: Moments, offsets: Array) -> Moments:
+    """Each bag's most probable instance."""
+    logit = found.log_positive - found.log_negative  # has no ties at 0 and 1
+    top = np.array([a + np.argmax(logit[a:b]) for a, b in itertools.pairwise(offsets)])
+    return Moments(*(x[top] for x in found))
 
 
-def noisy_or(first: Array, second: Array, offsets: Array) -> tuple[Array, Array]:
-    """1 - prod_n E[P(y_n = 0)] of each bag and its standard deviation [C24, Eq. 34-37]."""
-    with np.errstate(divide="ignore"):
-        log_first = np.add.reduceat(np.log(first), offsets[:-1])
-        log_second = np.add.reduceat(np.log(second), offsets[:-1])
-    return positive_from_logs(log_first, log_second)
-
-
-def positive_from_logs(log_first: Array, log_second: Array) -> tuple[Array, Array]:
-    """1 - P0 and the standard deviation of P0 from the logs of E[P0] and E[P0^2]."""
-    variance = np.exp(log_second) - np.exp(2 * log_first)
-    # Not -expm1, which is -0.0 where log_first = 0.
-    return 0.0 - np.expm1(np.minimum(log_first, 0.0)), np.sqrt(np.maximum(variance, 0))
+def noisy_or(found: Moments, offsets: Array) -> Moments:
+    """1 - prod_n E[P(y_n = 0)] of each bag [C24, Eq. 34-37]."""
+    negative = np.add.reduceat(found.log_negative, offsets[:-1])
+    with np.errstate(divide="ignore"):  # a bag that cannot be positive
+        positive = np.log(-np.expm1(negative))
+    return Moments(negative, positive, np.add.reduceat(found.log_ratio, offsets[:-1]))

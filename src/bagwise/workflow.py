@@ -16,6 +16,7 @@ from bagwise import metrics
 from bagwise.bag_checks import check_test_size
 from bagwise.bags import Bags
 from bagwise.class_labels import choose_classes, class_names, in_model_labels
+from bagwise.classifier import Predictions
 from bagwise.estimators import MODELS
 from bagwise.infer.monitor import Callback
 from bagwise.io.columns import ROLES, Columns
@@ -246,29 +247,16 @@ def fit_metadata(
 # --- Predicting and scoring ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Probabilities of bags and of instances, in the order of the Bags."""
-
-    bag_p: Array  # (B, 2)
-    bag_std: Array
-    p: Array  # (N, 2)
-    std: Array
-    given: Array | None = None  # (N, 2) where the labels of bags were told
-    given_std: Array | None = None
-
-
 def predict_all(model: Any, bags: Bags, y: Array | None = None) -> Predictions:
     """Bag and instance probabilities of the positive class, with their standard deviations.
 
     With `y`, the labels of the bags, also those of instances given what is known of their bag.
     """
-    bag_p, bag_std = model.predict_proba(bags, return_std=True)
-    p, std = model.predict_instance_proba(bags, return_std=True)
+    found: Predictions = model.predict_all(bags)
     if y is None:
-        return Predictions(bag_p, bag_std, p, std)
+        return found
     given, given_std = model.instance_posterior(bags, return_std=True, y=y)
-    return Predictions(bag_p, bag_std, p, std, given, given_std)
+    return replace(found, given=given, given_std=given_std)
 
 
 def labels_of(model: Any, table: Table, purpose: str) -> Array:

@@ -21,6 +21,8 @@ from bagwise.rvm.laplace import Mode
 
 Array = NDArray[Any]
 
+MANY_WEIGHTS = 500
+
 
 @dataclass(frozen=True)
 class LinearPosterior(FeaturePosterior):
@@ -77,8 +79,8 @@ class LinearPosterior(FeaturePosterior):
 
     @cached_property
     def _S_root(self) -> Array:
-        """R with R R' = S; Cholesky's, as there may be thousands of weights."""
-        L = try_cholesky(self.S)
+        """R with R R' = S; Cholesky's where there are many weights."""
+        L = try_cholesky(self.S) if len(self.S) > MANY_WEIGHTS else None
         return super()._S_root if L is None else L
 
 

@@ -1,0 +1,207 @@
+"""Covariance of the residuals r_n within a bag, K_bb - A_b A_b', as G G' plus a diagonal.
+
+Copies of an instance share their residual, similar instances part of it. What they share is
+written as a few common factors (an exact decomposition, cut at `MAX_RANK`), what is an instance's
+own stays apart, since links average over it in closed form. Instances whose residuals cannot
+matter for P0 = E prod_n P(y_n = 0 | f_n) are left out of this. Many bags are done at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.kernels import Kernel
+
+Array = NDArray[Any]
+
+MAX_RANK = 32
+DENSE = 128  # rows of a bag whose covariance is written out; others follow from those
+RANKS = (2, 4, 8, 16, MAX_RANK)  # that are tried
+OWN_SHARE = 0.7  # of what is a row's own, which stays out of the factors: all may be too much
+NEGLIGIBLE = 5e-4  # change of log P0
+ROWS_AT_ONCE = 64  # of small bags in one call of a kernel
+NUMBERS_AT_ONCE = 2**21  # in a stack of covariances, 16 MiB
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Bags with about as many rows each side by side; where `own` is False there is none."""
+
+    bags: NDArray[np.int64]  # (B,)
+    rows: NDArray[np.int64]  # (B, w)
+    own: NDArray[np.bool_]  # (B, w)
+
+
+def stacks(order: Array, starts: Array, counts: Array) -> Iterator[Stack]:
+    """Rows order[starts[b]:starts[b] + counts[b]] of each bag b; none is fine, one is not."""
+    width = _widths(counts)
+    for w in np.unique(width[counts > 0]):
+        bags = np.flatnonzero(width == w)
+        at_once = max(1, NUMBERS_AT_ONCE // int(w) ** 2)
+        for first in range(0, len(bags), at_once):
+            part = bags[first : first + at_once]
+            place = np.arange(w)
+            own = place < counts[part, None]
+            yield Stack(part, order[starts[part, None] + np.where(own, place, 0)], own)
+
+
+def by_priority(priority: Array, starts: Array) -> Array:
+    """Rows sorted within each bag, those of most priority first."""
+    bag = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(priority))))
+    return np.lexsort((-priority, bag))
+
+
+def _widths(sizes: Array) -> Array:
+    """Sizes rounded up to three binary digits, so that few rows are filled in.
+
+    >>> _widths(np.array([1, 2, 5, 8, 9, 100, 256]))
+    array([  1,   2,   5,   8,  10, 112, 256])
+    """
+    unit = 2 ** np.maximum(np.floor(np.log2(np.maximum(sizes - 1, 1))).astype(np.int64) - 2, 0)
+    return -(-sizes // unit) * unit
+
+
+def factor_residuals(
+    kernel: Kernel, X: Array, A: Array, kt: Array, weight: Array, starts: Array
+) -> tuple[Array, Array]:
+    """G (n, MAX_RANK) and the variances (n,) that are left: Cov(r_b) is G_b G_b' + diag(rest_b).
+
+    X (n, D) as the kernel sees it, A (n, M) and kt (n,) its features. `weight` says how steeply
+    log P(y_n = 0 | f) falls in f: residuals that change nothing need not be known.
+    """
+    G, rest = np.zeros((len(kt), MAX_RANK)), kt.copy()
+    order, counts = _rows_that_matter(weight * np.sqrt(kt), starts)
+    for stack in stacks(order, starts, np.minimum(counts, DENSE)):
+        rows, own = stack.rows, stack.own
+        R = within(kernel, X[rows]) - A[rows] @ A[rows].transpose(0, 2, 1)
+        R *= own[:, :, None] & own[:, None, :]
+        R[:, range(own.shape[1]), range(own.shape[1])] = np.where(own, kt[rows], 0.0)
+        factor = common_factors(R, np.where(own, weight[rows], 0.0))
+        left = np.maximum(kt[rows] - np.sum(factor**2, axis=2), 0)
+        G[rows[own]], rest[rows[own]] = factor[own], left[own]
+        for b in np.flatnonzero(counts[stack.bags] > DENSE):
+            first = starts[stack.bags[b]] + DENSE
+            others = order[first : first + counts[stack.bags[b]] - DENSE]
+            C = kernel.cross(X[others], X[rows[b]]) - A[others] @ A[rows[b]].T
+            G[others] = _follow(C, factor[b], left[b], kt[others])
+            rest[others] = np.maximum(kt[others] - np.sum(G[others] ** 2, axis=1), 0)
+    return G, rest
+
+
+def _rows_that_matter(effect: Array, starts: Array) -> tuple[Array, Array]:
+    """Rows by falling effect within each bag, and how many of a bag matter to log P0.
+
+    No covariance exceeds the deviations: those of some rows with all change log P0 by at most
+    (sum over some) (sum over all).
+    """
+    order = by_priority(effect, starts)
+    sizes = np.diff(np.append(starts, len(effect)))
+    running = np.cumsum(effect[order])
+    before = running - effect[order]
+    total = np.add.reduceat(effect, starts)
+    behind = np.repeat(before[starts] + total, sizes) - before  # this row and those after it
+    matters = behind * np.repeat(total, sizes) > NEGLIGIBLE
+    counts = np.add.reduceat(matters, starts, dtype=np.int64)
+    return order, np.where(counts > 1, counts, 0)
+
+
+def within(kernel: Kernel, X: Array) -> Array:
+    """k between all rows of the same bag: X (B, w, D) to (B, w, w)."""
+    B, w, D = X.shape
+    K, some = np.empty((B, w, w)), max(1, ROWS_AT_ONCE // w)
+    for first in range(0, B, some):
+        part = X[first : first + some]
+        rows = part.reshape(-1, D)
+        blocks = kernel.cross(rows, rows).reshape(len(part), w, len(part), w)
+        each = np.arange(len(part))
+        K[first : first + some] = blocks[each, :, each, :]
+    return K
+
+
+def common_factors(R: Array, weight: Array) -> Array:
+    """G (B, w, MAX_RANK): as few columns as make R - G G' diagonal for the purposes of P0.
+
+    Eigenvectors of R without most of what is each row's own, in units of the weights: no others
+    of their number leave less of the covariances. Where they do not do, those of all of R follow,
+    with which nothing is missing in bags of up to MAX_RANK rows.
+    """
+    G = np.zeros((*weight.shape, MAX_RANK))
+    todo = np.flatnonzero(influence(R, weight) > NEGLIGIBLE)
+    for share in (OWN_SHARE, 0.0):
+        if len(todo) == 0:
+            break
+        Rs, ws = R[todo], weight[todo]
+        factor = _weighted_factors(Rs, share * own_variance(Rs), ws)
+        left = np.arange(len(todo))
+        for rank in RANKS:
+            some = factor[left, :, :rank]
+            G[todo[left], :, : some.shape[2]] = some
+            missing = influence(Rs[left] - some @ some.transpose(0, 2, 1), ws[left])
+            left = left[missing > NEGLIGIBLE]
+        todo = todo[left]
+    return G
+
+
+def _weighted_factors(R: Array, own: Array, weight: Array) -> Array:
+    """G (B, w, <= MAX_RANK) with weighted G G' as near weighted R - diag(own) as can be."""
+    w = R.shape[1]
+    units = np.maximum(weight, 1e-8 * np.max(weight, axis=1)[:, None])
+    E = R.copy()
+    E[:, range(w), range(w)] -= own
+    values, vectors = np.linalg.eigh(E * units[:, :, None] * units[:, None, :])
+    values, vectors = values[:, ::-1][:, :MAX_RANK], _signed(vectors[:, :, ::-1][:, :, :MAX_RANK])
+    G = vectors * np.sqrt(np.maximum(values, 0))[:, None, :] / units[:, :, None]
+    return _within_variance(G, np.diagonal(R, axis1=1, axis2=2))
+
+
+def _within_variance(G: Array, variance: Array) -> Array:
+    """G with no row longer than its variance allows."""
+    length = np.maximum(np.sum(G**2, axis=-1), np.finfo(np.float64).tiny)
+    return G * np.sqrt(np.minimum(1, variance / length))[..., None]
+
+
+def _signed(vectors: Array) -> Array:
+    """Eigenvectors (B, w, k) whose largest entry is positive: their signs are arbitrary."""
+    top = np.argmax(np.abs(vectors), axis=1)[:, None, :]
+    return vectors * np.where(np.take_along_axis(vectors, top, axis=1) < 0, -1.0, 1.0)
+
+
+def _follow(C: Array, factor: Array, left: Array, kt: Array) -> Array:
+    """Factors (n, MAX_RANK) of rows whose covariances with those of `factor` (w, .) are C (n, w).
+
+    The least squares solution of G_n factor' = C, never longer than sqrt(kt_n).
+    """
+    weighted = factor / (left + 1e-8 * np.max(kt))[:, None]
+    gram = factor.T @ weighted
+    gram[np.diag_indices_from(gram)] += 1e-10 * np.trace(gram) + np.finfo(np.float64).tiny
+    return _within_variance(np.linalg.solve(gram, (C @ weighted).T).T, kt)
+
+
+def own_variance(R: Array) -> Array:
+    """Variance of each residual given all others of its bag, 1 / (R^-1)_nn, (B, w), above zero.
+
+    It is shared with no other; copies have (nearly) none.
+    """
+    w = R.shape[1]
+    variance = np.diagonal(R, axis1=1, axis2=2)
+    floor = 1e-7 * np.max(variance, axis=1)[:, None] + np.finfo(np.float64).tiny
+    regular = R.copy()
+    regular[:, range(w), range(w)] += floor
+    inverse = np.linalg.inv(regular)
+    return np.clip(1 / np.diagonal(inverse, axis1=1, axis2=2), floor, None)
+
+
+def influence(R: Array, weight: Array) -> Array:
+    """About how far the covariances beside the diagonal of R change log P0, (B,).
+
+    To first order by h'C h / 2, h the slopes of log P(y = 0 | f); as signs may cancel there and
+    not elsewhere, the size of the terms is added.
+    """
+    C = R * weight[:, :, None] * weight[:, None, :]
+    C[:, range(C.shape[1]), range(C.shape[1])] = 0.0
+    return 0.5 * (np.abs(C.sum(axis=(1, 2))) + np.sqrt(np.sum(C**2, axis=(1, 2))))
