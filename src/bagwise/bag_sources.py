@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -173,9 +173,9 @@ class BagSources:
             chosen, left = list(features), []
         inputs.check_frame(df, [*used, *found["coords"]], chosen, found["coords"])
         say_columns(guessed, left)
-        bags = cls._from_columns(df, chosen, positive, **found)
+        bags: Any = cls._from_columns(df, chosen, positive, **found)
         warn_of_labels(bags.X, bags.offsets, bags.y, bags.feature_names)
-        return bags
+        return cast(Self, bags)
 
     @classmethod
     def _from_columns(

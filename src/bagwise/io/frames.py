@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _NAMES_OF = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _PADDED = re.compile(r"[+-]?0\d")  # 007 is an id, not 7
 _BLOCK_BYTES = 32 * 2**20  # of Arrow's reader: above the longest line that is accepted
 

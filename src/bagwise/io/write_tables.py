@@ -84,7 +84,7 @@ def _text(frame: pd.DataFrame, delimiter: str) -> bytes:
     for position in texts:
         cells = frame.iloc[:, position]
         # As objects: whole numbers beside empty cells would become floats.
-        safe.isetitem(position, pd.Series(map(safe_cell, cells), cells.index, dtype=object))
+        safe.isetitem(position, pd.Series(map(safe_cell, cells), dtype=object).to_numpy())
     # The csv module leaves a bare carriage return unquoted, which others take for a new row.
     written = [safe.columns, *(safe.iloc[:, i] for i in texts)]
     returns = any(isinstance(cell, str) and "\r" in cell for part in written for cell in part)
