@@ -21,7 +21,7 @@ import bagwise as bw
 from bagwise import metrics
 from bagwise.estimators import GaussianProcessMIL
 
-MODELS: tuple[type[GaussianProcessMIL], ...] = (bw.ProbitVGPMIL, bw.VGPMIL)
+MODELS: tuple[type[GaussianProcessMIL], ...] = (bw.ProbitVGPMIL, bw.VGPMIL, bw.GammaVGPMIL)
 HEADINGS = (
     "data",
     "model",

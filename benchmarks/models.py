@@ -1,6 +1,6 @@
 """What the models reach on real data, and what instance labels add, as markdown tables.
 
-    python benchmarks/models.py [--only birds newsgroups colon cq500 rsna mixed gibbs]
+    python benchmarks/models.py [--only birds newsgroups colon cq500 mixed gibbs]
 
 All but `mixed` need the shared data folder (BAGWISE_SHARED, or ../shared).
 """
@@ -122,31 +122,6 @@ def cq500() -> None:
             show(run, model.__name__, roc_auc(test.y, p))
 
 
-def rsna() -> None:
-    """Instance AUC, bag AUC and log-likelihood of RSNA scans, 5 folds, two CNN runs."""
-    for run in (0, 1):
-        bags, data = load(f"rsna_cnn8_{run}")
-        for model in (bw.ProbitVGPMIL, bw.VGPMIL, bw.GammaVGPMIL):
-            show(run, model.__name__, *rsna_scores(model, bags, data["y_inst"]))
-
-
-def rsna_scores(make: Model, bags: bw.Bags, truth: np.ndarray) -> list[float]:
-    """Means over folds."""
-    y, scores = np.asarray(bags.y), []
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(y, y):
-        model = make().set_params(random_state=0).fit(bags[train])
-        p = np.asarray(model.predict_proba(bags[test]))
-        rows = np.isin(bags.bag_index, test)
-        scores.append(
-            (
-                roc_auc(truth[rows], instance_p(model, bags[test])),
-                roc_auc(y[test], p[:, 1]),
-                float(np.mean(np.log(p[np.arange(len(test)), y[test]]))),
-            )
-        )
-    return [float(mean) for mean in np.mean(scores, axis=0)]
-
-
 def mixed() -> None:
     """Instance AUC on digits without and with 20 % of the instance labels of positive bags."""
     models: dict[str, Model] = {
@@ -206,7 +181,6 @@ STUDIES: dict[str, Callable[[], None]] = {
     "newsgroups": newsgroups,
     "colon": colon,
     "cq500": cq500,
-    "rsna": rsna,
     "mixed": mixed,
     "gibbs": gibbs,
 }

@@ -243,8 +243,8 @@ class PsiVGPMIL(_LogisticMIL):
         """`elbo_` minus log Z [C24, Eq. 29], by which fits with another psi or kernel compare.
 
         X are the bags of the fit. log Z is estimated from draws of the prior; ValueError says
-        why where it is not known to `largest_error` nats, which is so for psi with heavy tails
-        and more than a few instances. The larger value fits the labels better.
+        why where it is not known to `largest_error` nats, as with psi of heavy tails under a
+        kernel of large variance. The larger value fits the labels better.
 
         >>> import bagwise as bw
         >>> bags, _ = bw.datasets.make_bags(20, 3, 2, random_state=0)
@@ -301,7 +301,7 @@ class GammaVGPMIL(PsiVGPMIL):
     """G-VGPMIL: Gamma mixing variables, psi(x) = (beta + x^2 / 2)^-alpha [C24, Section 5].
 
     Parameters are those of `VGPMIL`, `alpha` and `beta`; choose them by cross-validation
-    (`GridSearchCV`). Labels are factorised with H = 100 as in the paper: psi falls so slowly that
+    (`GridSearchCV`) or by `normalised_elbo`. Labels are factorised with H = 100 as in the paper: psi falls so slowly that
     every instance whose label is more likely negative than not pulls f down without end, and
     with exact labels of a bag those are nearly all. Mean (0) and kernel (variance 0.5) are fixed
     unless asked for. The level of its probabilities is arbitrary, so that those of bags are
