@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
-
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.execution import Sweeper, TrainingData
 from bagwise.features import whitener
 from bagwise.graphs import neighbor_graph
 from bagwise.infer.cavi import CoordinateAscent
 from bagwise.infer.collapsed import LogJoint, NewtonAscent
-from bagwise.infer.coupling import learn_coupling
 from bagwise.ising import IsingSites
 from bagwise.kernels import RBF
 from bagwise.labels import BagLikelihood
@@ -119,34 +114,3 @@ def test_a_bag_that_looks_negative_for_certain() -> None:
         )
         assert trace.converged
         assert np.all(np.isfinite(q.m))
-
-
-def learn(**settings: Any) -> tuple[float, list[float]]:
-    """The learned coupling, and all that were evaluated."""
-    data = make_data(supervised=False)
-    features = whitener(RBF(2.0, 1.0), data.X[::7], 1e-6)
-    tried: list[float] = []
-
-    def sites(lam: float) -> IsingSites:
-        tried.append(lam)
-        return IsingSites(lam)
-
-    q = standard_q(len(features.Z), -1.0)
-    settings = {"max_iter": 100, "tol": 1e-8, **settings}
-    return learn_coupling(data, features, q, sites, **settings), tried
-
-
-def test_a_learned_coupling_has_been_evaluated() -> None:
-    lam, tried = learn()
-    assert lam == tried[-1] and 1 < len(tried) < 12
-    with pytest.warns(ConvergenceWarning, match=r"did not settle in 1 steps.*given coupling"):
-        cut_short, first = learn(steps=1)
-    assert [cut_short] == first != [lam]
-
-
-def test_climbs_that_are_cut_short_are_said_once() -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        _, tried = learn(max_iter=1, tol=0.0)
-    said = [w for w in caught if "max_iter=1 " in str(w.message)]
-    assert len(tried) > 1 and len(said) == 1

@@ -1,5 +1,6 @@
 """The Ising-coupled model: limits, oracles, learning, prediction and bad input."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -112,12 +113,57 @@ def test_bag_probability_is_the_orthant_of_the_joint_gaussian() -> None:
     assert 0 < std[0] < 0.5
 
 
-def test_learned_coupling_is_positive_and_stored(tmp_path) -> None:
-    bags, _ = grid_bags()
-    model = bw.IsingVGPMIL(coupling="learn", **SETTINGS).fit(bags)
-    assert 1e-3 < model.coupling_ < 100
+def shuffled_places(bags: bw.Bags, seed: int) -> bw.Bags:
+    """The same bags, the instances of each at places of each other."""
+    rng, coords = np.random.default_rng(seed), bags.coords.copy()
+    for a, b in itertools.pairwise(bags.offsets):
+        coords[a:b] = rng.permutation(coords[a:b])
+    return bw.Bags.from_arrays(bags.X, bags.bag_index, bags.y, coords=coords)
+
+
+FIXED = SETTINGS | {"learn_hyperparameters": False, "bag_score": "joint", "coupling": "learn"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "way",
+    [{}, {"approximation": "vfe"}, {"moments": "diagonal", "tol": 1e-4}, {"neighbors": "chain"}],
+    ids=["fitc", "vfe", "diagonal", "chain"],
+)
+def test_a_learned_coupling_tells_structure_from_none(seed: int, way: dict) -> None:
+    bags, _ = grid_bags(30, seed=seed)
+    if "neighbors" in way:  # rows in the order of columns: the left half comes first
+        order = np.lexsort((bags.coords[:, 1], bags.coords[:, 0], bags.bag_index))
+        bags = bw.Bags.from_arrays(bags.X[order], bags.bag_index, bags.y)
+        mixed = np.concatenate(
+            [np.random.default_rng(seed).permutation(16) + 16 * b for b in range(30)]
+        )
+        other = bw.Bags.from_arrays(bags.X[mixed], bags.bag_index, bags.y)
+    else:
+        other = shuffled_places(bags, seed)
+    model = bw.IsingVGPMIL(**FIXED | way).fit(bags)
+    assert model.coupling_ >= 0.3
+    assert bw.IsingVGPMIL(**FIXED | way).fit(other).coupling_ <= 0.1
+    given = bw.IsingVGPMIL(**FIXED | way | {"coupling": 0.3}).fit(bags)
+    assert given.coupling_gains_ is None and given.coupling_ == 0.3
+    lam, gain, error = model.coupling_gains_.T
+    assert lam[0] == gain[0] == error[0] == 0 and model.coupling_ in lam
+
+
+def test_no_coupling_learned_is_the_probit_model() -> None:
+    bags = shuffled_places(grid_bags()[0], 0)
+    model = bw.IsingVGPMIL(**FIXED).fit(bags)
+    assert model.coupling_ == 0
+    probit = bw.ProbitVGPMIL(**{k: v for k, v in FIXED.items() if k != "coupling"}).fit(bags)
+    np.testing.assert_allclose(model.predict_proba(bags), probit.predict_proba(bags), atol=1e-8)
+
+
+def test_a_learned_coupling_is_stored(tmp_path) -> None:
+    bags, _ = grid_bags(30)
+    model = bw.IsingVGPMIL(**FIXED).fit(bags)
     model.save(tmp_path / "m.bagwise")
     loaded = bw.load(tmp_path / "m.bagwise")
+    assert loaded.coupling_ == model.coupling_ > 0
     np.testing.assert_array_equal(loaded.predict_proba(bags), model.predict_proba(bags))
 
 
@@ -140,7 +186,6 @@ def cross_bag_graph(n: int) -> sparse.csr_array:
         ({"coupling": -1.0}, "coupling"),
         ({"coupling": np.nan}, "coupling"),
         ({"moments": "exact"}, "moments must be one of"),
-        ({"moments": "diagonal", "coupling": "learn"}, "needs moments='ep'"),
         ({"neighbors": sparse.csr_array((3, 3))}, r"192"),
         ({"neighbors": cross_bag_graph(192)}, "bag"),
     ],

@@ -109,8 +109,6 @@ class Factor:
     variance: Array  # (n,) diagonal of V = (P + T)^-1
     log_pivots: Array  # (n,) whose sum over a bag is log|P + T| up to a constant of P
     solve: Callable[[Array], Array]  # V x for (n,) or (n, k)
-    cross: Array | None = None  # (n,) diagonals of the other blocks of the quasi-definite inverse
-    lower: Array | None = None
 
 
 def factorise(system: Tridiagonal, tau: Array, kt: Array | None = None) -> Factor:
@@ -128,13 +126,9 @@ def factorise(system: Tridiagonal, tau: Array, kt: Array | None = None) -> Facto
         inverse, pivots = invert(S)
         S_inv.append(inverse)
         log_pivots.append(pivots)
-    diagonals = [o.join(d) for d in _selected_inverse(S_inv, E, quasi=kt is not None)]
-    return Factor(
-        diagonals[0],
-        o.join(log_pivots),
-        lambda x: _solve_blocks(S_inv, E, o, x),
-        *diagonals[1:],
-    )
+    sizes = [len(D) for D in system.D]
+    variance = o.join([d[:b] for d, b in zip(_selected_inverse(S_inv, E), sizes, strict=True)])
+    return Factor(variance, o.join(log_pivots), lambda x: _solve_blocks(S_inv, E, o, x))
 
 
 def _diagonal_block(Q: Array, tau: Array, kt: Array | None) -> Array:
@@ -176,23 +170,15 @@ def _invert_quasi_definite(S: Array) -> tuple[Array, Array]:
     return out, log_x + log_z
 
 
-def _selected_inverse(S_inv: list[Array], E: Links, quasi: bool) -> list[list[Array]]:
+def _selected_inverse(S_inv: list[Array], E: Links) -> list[Array]:
     """Diagonals of the inverse: V_kk = S_k^-1 + S_k^-1 E_k' V_(k+1)(k+1) E_k S_k^-1."""
     V = S_inv[-1]
-    found = [_diagonals(V, quasi)]
+    found = [np.diagonal(V).copy()]
     for k in range(len(E) - 1, -1, -1):
         Et = E[k][1]
         V = S_inv[k] + S_inv[k] @ (Et @ (Et @ V).T) @ S_inv[k]
-        found.append(_diagonals(V, quasi))
-    return [list(blocks) for blocks in zip(*found[::-1], strict=True)]
-
-
-def _diagonals(V: Array, quasi: bool) -> list[Array]:
-    """Diagonal of V, or those of its blocks [[xx, xy], [., yy]]."""
-    if not quasi:
-        return [np.diagonal(V).copy()]
-    b = len(V) // 2
-    return [np.diagonal(X).copy() for X in (V[:b, :b], V[:b, b:], V[b:, b:])]
+        found.append(np.diagonal(V).copy())
+    return found[::-1]
 
 
 def _solve_blocks(S_inv: list[Array], E: Links, o: Ordering, x: Array) -> Array:
@@ -314,7 +300,7 @@ class CoupledPrior(Prior):
         if self.kt is None:
             return self.coupling._own
         full = self.factor(np.zeros(self.size))
-        return Factor(full.variance, full.log_pivots, self.covariance_times, full.cross, full.lower)
+        return Factor(full.variance, full.log_pivots, self.covariance_times)
 
     @cached_property
     def weights(self) -> Factor:

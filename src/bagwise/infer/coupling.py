@@ -129,4 +129,4 @@ def label_covariance(pi: Array, rho: Array) -> Array:
     """
     h = special.ndtri(pi)
     both = pi - 2 * special.owens_t(h, np.sqrt((1 - rho) / (1 + rho)))
-    return np.maximum(both - pi**2, 0.0)
+    return np.where(rho > 0, np.maximum(both - pi**2, 0.0), 0.0)

@@ -14,7 +14,8 @@ from bagwise.metrics.inputs import Floats, labels_and_probabilities
 def within_bag_variability(p: ArrayLike, bags: Bags | ArrayLike) -> Floats:
     """Standard deviation of the instance probabilities inside each bag, (B,) [M24, Fig. 6].
 
-    The paper reports its mean over bags. Models that couple neighbours have less of it.
+    The paper reports its mean over bags. A coupling lowers it at a given q(v) and in fits with
+    diagonal moments; fits with EP's moments make up for part of that, or all.
 
     Parameters
     ----------
