@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import special
 
+import bagwise as bw
 from bagwise.execution import TrainingData
 from bagwise.features import whitener
+from bagwise.infer import thinning
+from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.infer.thinning import (
+    Sample,
     Scorer,
     Thinning,
     draw,
@@ -19,11 +24,13 @@ from bagwise.infer.thinning import (
     indispensable,
     rows_per_bag,
     systematic,
+    thin,
     water_level,
 )
 from bagwise.kernels import RBF
 from bagwise.labels import BagLikelihood
 from bagwise.links import Logistic, Probit
+from bagwise.rows import ScaledRows
 from bagwise.sites import FoldedLikelihood
 from brute_force import make_targets
 
@@ -152,7 +159,7 @@ def test_a_fit_that_knows_the_positives_keeps_them_all() -> None:
 
 # --- Bags drawn from the model -------------------------------------------------------------------
 
-B, SIZE, MAX_ROWS = 60, 400, 1500
+B, SIZE, MAX_ROWS = 60, 80, 600
 LIKELIHOODS = {"probit": BagLikelihood(Probit()), "logistic": BagLikelihood(Logistic())}
 
 
@@ -168,3 +175,134 @@ def drawn_from_the_model(seed: int, link: str = "probit") -> TrainingData:
     noise = rng.normal(size=len(f)) if link == "probit" else rng.logistic(size=len(f))
     top = (f + noise).reshape(B, SIZE).max(axis=1)
     return TrainingData(X, np.arange(0, B * SIZE + 1, SIZE), top > np.median(top))
+
+
+def make_objective(data: TrainingData, Z: Array, link: str = "probit") -> EvidenceObjective:
+    start = Hyperparameters(RBF(4.0, 0.7), -1.0)
+    return EvidenceObjective(data, LIKELIHOODS[link], Z, 1e-6, start, start, True, True, 0.2)
+
+
+def thinned(data: TrainingData, Z: Array, seed: int, link: str = "probit") -> TrainingData:
+    features = whitener(RBF(4.0, 0.7), Z, 1e-6)
+    rng = np.random.default_rng(seed)
+    sample = thin(data, LIKELIHOODS[link], features, None, MAX_ROWS, rng)
+    assert len(sample.rows) == MAX_ROWS
+    return data.of_rows(sample.rows, sample.weights)
+
+
+def few_bags(data: TrainingData) -> TrainingData:
+    """What was done before: as many rows, in whole bags."""
+    n = MAX_ROWS // SIZE // 2
+    bags = [np.flatnonzero(t == data.T)[:n] for t in (True, False)]
+    return data.of_bags(np.sort(np.concatenate(bags)))
+
+
+@pytest.mark.parametrize("link", list(LIKELIHOODS))
+@pytest.mark.parametrize("seed", range(2))
+def test_kernel_and_mean_are_those_of_all_rows(link: str, seed: int) -> None:
+    data = drawn_from_the_model(seed, link)
+    Z = data.X[:: len(data.X) // 10]
+    full = make_objective(data, Z, link)
+    parts = (data, thinned(data, Z, seed, link), few_bags(data))
+    everything, sample, few = (full.pack(learn(make_objective(p, Z, link))) for p in parts)
+
+    def nats_lost(x: Array) -> float:
+        full.v = np.zeros(len(Z))
+        return full(x)[0] - full(everything)[0]
+
+    # Logarithms of variance and lengthscale, and c0, whose priors have deviations of 0.2 and 1.
+    assert np.all(np.abs(sample - everything) < [0.15, 0.15, 0.4])
+    assert nats_lost(sample) < 0.3
+    assert few[-1] > everything[-1] + 0.4, "large bags need a lower mean than few bags show"
+    assert nats_lost(few) > 3
+
+
+def sample_of(data: TrainingData, seed: int = 0) -> Sample:
+    features = whitener(RBF(4.0, 0.7), data.X[:8], 1e-6)
+    return thin(data, LIKELIHOODS["probit"], features, None, MAX_ROWS, np.random.default_rng(seed))
+
+
+def test_samples_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    data = drawn_from_the_model(0)
+    whole = sample_of(data)
+    np.save(tmp_path / "X.npy", data.X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    scaled = ScaledRows(mapped, np.zeros(2), np.ones(2))
+    for X in (data.X, mapped, scaled):
+        for chunk_size in (SIZE, 1000, None):
+            found = sample_of(TrainingData(X, data.offsets, data.T, None, chunk_size))
+            np.testing.assert_array_equal(found.rows, whole.rows)
+            np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9)
+    assert np.any(sample_of(data, seed=1).rows != whole.rows)
+
+
+def test_small_bags_stay_whole_without_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thinning, "fitted", None)  # calling it would fail
+    data = empty_data([5] * 300, np.arange(300) % 3 == 0)
+    sample = thin(
+        data, LIKELIHOODS["probit"], whitener(RBF(), np.zeros((1, 1)), 1e-6), None, 500,
+        np.random.default_rng(0),
+    )  # fmt: skip
+    part = data.of_rows(sample.rows, sample.weights)
+    assert len(part.T) == 100 and np.all(np.diff(part.offsets) == 5) and part.T.mean() == 0.33
+    np.testing.assert_array_equal(sample.weights, 1.0)
+
+
+def as_bags(data: TrainingData, known: Array | None = None) -> bw.Bags:
+    ids = np.repeat(np.arange(B), SIZE)
+    return bw.Bags.from_arrays(data.X, ids, y=data.T.astype(int), instance_labels=known)
+
+
+@pytest.mark.parametrize("cls", [bw.VGPMIL, bw.ProbitVGPMIL])
+def test_fits_to_many_rows_learn_what_fits_to_all_rows_learn(
+    cls: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = as_bags(drawn_from_the_model(1))
+    model = partial(cls, n_inducing=12, bag_score="joint", random_state=0)
+    everything = model().fit(bags)
+    monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", bags.n_instances)
+    same = model().fit(bags)
+    np.testing.assert_array_equal(same.kernel_.theta, everything.kernel_.theta)
+    assert same.elbo_ == everything.elbo_
+    monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", MAX_ROWS)
+    sample = model().fit(bags)
+    np.testing.assert_allclose(sample.kernel_.theta, everything.kernel_.theta, atol=0.15)
+    assert sample.mean_ == pytest.approx(everything.mean_, abs=0.4)
+
+
+def test_known_labels_of_large_bags(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = drawn_from_the_model(0)
+    rng = np.random.default_rng(0)
+    known = np.where(data.T.repeat(SIZE), np.nan, 0.0)  # all labels of negative bags
+    settled = np.flatnonzero(data.T)[:10] * SIZE
+    known[settled] = 1.0
+    known[settled + 1] = 0.0
+    bags = as_bags(data, np.where(rng.random(len(known)) < 0.5, known, np.nan))
+    monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", MAX_ROWS)
+    model = bw.VGPMIL(n_inducing=12, random_state=0).fit(bags)
+    assert model.converged_ and np.isfinite(model.elbo_) and np.isfinite(model.mean_)
+
+
+class Stop(Exception):
+    """Raised on the way."""
+
+
+def test_an_interrupted_search_goes_on_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", MAX_ROWS)
+    bags = as_bags(drawn_from_the_model(0))
+    model = partial(bw.ProbitVGPMIL, n_inducing=12, bag_score="joint", random_state=0)
+    whole = model().fit(bags)
+
+    def stop(stage: str, step: int, objective: float, seconds: float) -> None:
+        if (stage, step) == ("hyperparameters", 1):
+            raise Stop
+
+    path = tmp_path / "fit.checkpoint"
+    with pytest.raises(Stop):
+        model().fit(bags, checkpoint=path, checkpoint_minutes=0, callbacks=[stop])
+    monkeypatch.setattr("bagwise.infer.fit.thin", None)  # the rows are in the checkpoint
+    resumed = model().fit(bags, resume=path)
+    np.testing.assert_array_equal(resumed.kernel_.theta, whole.kernel_.theta)
+    assert resumed.elbo_ == whole.elbo_

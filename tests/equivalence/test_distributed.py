@@ -50,14 +50,14 @@ MODELS: dict[str, tuple[Callable[..., Any], float]] = {
 START = np.random.default_rng(1).random(B * SIZE)
 
 
-def make_bags() -> bw.Bags:
+def make_bags(n: int = B, size: int = SIZE) -> bw.Bags:
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(B * SIZE, 2)) * [1.0, 50.0]
-    X[np.arange(1, B, 2) * SIZE, 0] += 3
-    known = np.where(np.arange(B * SIZE) % 17 == 0, 0.0, np.nan)
-    known[np.arange(1, B, 2) * SIZE] = np.nan
-    bag_ids = np.repeat(np.arange(B), SIZE)
-    return bw.Bags.from_arrays(X, bag_ids, y=np.arange(B) % 2, instance_labels=known)
+    X = rng.normal(size=(n * size, 2)) * [1.0, 50.0]
+    X[np.arange(1, n, 2) * size, 0] += 3
+    known = np.where(np.arange(n * size) % 17 == 0, 0.0, np.nan)
+    known[np.arange(1, n, 2) * size] = np.nan
+    bag_ids = np.repeat(np.arange(n), size)
+    return bw.Bags.from_arrays(X, bag_ids, y=np.arange(n) % 2, instance_labels=known)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,20 @@ def test_distributed_fits_are_serial_fits(name: str, client: Any) -> None:
     p, q = (m.predict_proba(bags) for m in (found, serial))
     np.testing.assert_allclose(p, q, atol=100 * tolerance)
     assert found.n_features_in_ == 2 and found.classes_.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["logistic", "laplace"])
+def test_thinned_rows_are_those_of_a_serial_fit(
+    name: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", 240)
+    bags = make_bags(24, 25)
+    model = MODELS[name][0]
+    serial = model(**SETTINGS).fit(bags)
+    found = model(**SETTINGS).fit(DaskBags.from_bags(bags, n_chunks=3), client=client)
+    np.testing.assert_allclose(found.kernel_.theta, serial.kernel_.theta, rtol=1e-8)
+    assert found.mean_ == pytest.approx(serial.mean_, rel=1e-8)
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
 
 
 def test_rows_stay_with_workers_and_are_read_like_an_array(client: Any) -> None:
