@@ -10,8 +10,8 @@ import pytest
 from scipy import special
 
 import bagwise as bw
-from bagwise.features import whitener
-from bagwise.posterior import Posterior, principal_factor
+from bagwise.features import kernel_matrix, whitener
+from bagwise.posterior import Posterior, ordered_root
 
 DRAWS, BLOCK = 1_000_000, 50_000
 SIZES = [1, 2, 4, 3]
@@ -71,17 +71,20 @@ class Accumulator:
 
 
 def monte_carlo(posterior: Posterior, X: np.ndarray) -> dict[str, Moments]:
-    """Moments of instance and bag probabilities over v ~ N(m, S) and r_n ~ N(0, kt_n)."""
+    """Moments of instance and bag probabilities over v ~ N(m, S) and r_b ~ N(0, K_bb - A A')."""
     rng = np.random.default_rng(123)
     A, kt = whitener(posterior.kernel, posterior.Z, posterior.jitter)(X)
     root = np.linalg.cholesky(posterior.S)
+    own_bag = np.repeat(np.arange(len(SIZES)), SIZES)
+    R = (kernel_matrix(posterior.kernel, X) - A @ A.T) * (own_bag[:, None] == own_bag)
+    R_root = np.linalg.cholesky(R + 1e-10 * np.eye(len(X)))
     variance = np.einsum("nm,mk,nk->n", A, posterior.S, A) + kt
     mean = posterior.c0 + A @ posterior.m
     positive = POSITIVE[posterior.link]
     sums = {name: Accumulator() for name in ("instances", "joint", "noisy-or")}
     for _ in range(0, DRAWS, BLOCK):
         v = posterior.m + rng.normal(size=(BLOCK, len(root))) @ root.T
-        f = posterior.c0 + v @ A.T + np.sqrt(kt) * rng.normal(size=(BLOCK, len(X)))
+        f = posterior.c0 + v @ A.T + rng.normal(size=(BLOCK, len(X))) @ R_root.T
         alone = mean + np.sqrt(variance) * rng.normal(size=f.shape)
         sums["instances"].add(positive(f))
         for name, latent in (("joint", f), ("noisy-or", alone)):
@@ -117,7 +120,8 @@ def test_bags(
 ) -> None:
     p, std = fitted.bags(queries, OFFSETS, score)
     np.testing.assert_allclose(p, truth[score].mean, atol=tolerance)
-    np.testing.assert_allclose(std, truth[score].std, atol=1e-3)
+    # Points are drawn until P is known, which takes fewer than its deviation would.
+    np.testing.assert_allclose(std, truth[score].std, atol=1e-2 if score == "joint" else 1e-3)
 
 
 def test_max_takes_the_most_probable_instance(fitted: Posterior, queries: np.ndarray) -> None:
@@ -190,17 +194,11 @@ def test_a_large_bag_neither_underflows_nor_fails(fitted: Posterior) -> None:
     assert 0.99 < p[0] <= 1 and 0 <= std[0] < 0.1
 
 
-@pytest.mark.parametrize("shape", [(3, 8), (8, 3), (4, 4), (1, 5), (5, 1)])
-def test_principal_factor(shape: tuple[int, int]) -> None:
-    G = np.random.default_rng(0).normal(size=shape)
-    U = principal_factor(G)
-    np.testing.assert_allclose(U @ U.T, G @ G.T, atol=1e-10)
-    gram = U.T @ U
-    np.testing.assert_allclose(gram, np.diag(np.diagonal(gram)), atol=1e-10)
-    assert np.all(np.diff(np.diagonal(gram)) <= 1e-12)
-    assert U.shape[1] <= min(shape)
-
-
-def test_principal_factor_drops_what_is_missing() -> None:
-    G = np.outer(np.arange(1.0, 5.0), np.ones(3))
-    assert principal_factor(G).shape == (4, 1)
+def test_roots_put_what_matters_first() -> None:
+    rng = np.random.default_rng(0)
+    S, L = (x @ x.T for x in rng.normal(size=(2, 6, 6)))
+    for root, seen in ((ordered_root(S), np.eye(6)), (ordered_root(S, L), L)):
+        np.testing.assert_allclose(root @ root.T, S, atol=1e-10)
+        gram = (seen @ root).T @ (seen @ root)
+        np.testing.assert_allclose(gram, np.diag(np.diagonal(gram)), atol=1e-8 * gram.max())
+        assert np.all(np.diff(np.diagonal(gram)) <= 1e-12)
