@@ -276,9 +276,7 @@ def _wide_moments(distance: Array, sd: Array) -> tuple[Array, Array]:
         first += weight * special.ndtr(x)
         density += weight * np.exp(-0.5 * x**2 - LOG_SQRT_2PI) / sd
     # Beyond all numbers either the Gaussian's tail decides or that of the sigmoid.
-    tail = np.where(
-        distance > sd**2, 0.5 * sd**2 - distance, special.log_ndtr(-distance / sd)
-    )
+    tail = np.where(distance > sd**2, 0.5 * sd**2 - distance, special.log_ndtr(-distance / sd))
     gone = first <= 0
     first = np.where(gone, 1.0, first)
     relative = np.maximum(1 - density / first, first) / first - 1  # E[p]^2 <= E[p^2] <= E[p]
