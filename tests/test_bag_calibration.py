@@ -122,11 +122,14 @@ def test_calibrated_probabilities_are_those_of_both_scores() -> None:
 def test_deviations_pass_through_the_calibration() -> None:
     scores, stds = np.array([[0.5, 0.4], [0.99, 0.9]]), np.array([[0.1, 0.05], [0.09, 0.2]])
     as_it_is = BagCalibration(np.array([1.0, 0.0]), 0.0, n_bags=40)
-    found = as_it_is.deviation(scores[:, 0], scores, stds)
+    found = as_it_is.deviation(1 - scores, scores, stds)
     # That of "joint" itself, up to the edge of 1 and the most that p = .99 can have.
     np.testing.assert_allclose(found, [0.1, 0.05], atol=1e-9)
     flat = BagCalibration(np.zeros(2), 0.3, n_bags=40)
-    np.testing.assert_array_equal(flat.deviation(np.full(2, 0.57), scores, stds), 0.0)
+    np.testing.assert_array_equal(flat.deviation(1 - scores, scores, stds), 0.0)
+    # Confident scores have deviations too, down to the smallest.
+    sure = 1e-12 * np.ones((1, 2))
+    assert as_it_is.deviation(sure, 1 - sure, sure / 2)[0] > 0
 
 
 def test_the_rest_of_the_model_does_not_depend_on_the_bag_score() -> None:

@@ -113,68 +113,98 @@ def quadrature_moments(link: Link, mean: float, variance: float) -> tuple[float,
 @each_link
 @pytest.mark.parametrize("mean", [-8.0, -2.5, 0.0, 1.0, 5.0, 9.0])
 @pytest.mark.parametrize("variance", [1e-6, 0.1, 1.0, 2.2, 2.3, 5.0, 25.0, 100.0])
-def test_negative_moments_match_quadrature(link: Link, mean: float, variance: float) -> None:
-    found = link.negative_moments(np.array([mean]), np.array([variance]))
+def test_moments_match_quadrature(link: Link, mean: float, variance: float) -> None:
+    found = link.moments(np.array([mean]), np.array([variance]))
     first, second = quadrature_moments(link, mean, variance)
-    np.testing.assert_allclose(found[0], first, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(found[1], second, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(np.exp(found.log_negative), first, rtol=1e-6, atol=1e-8)
+    square = np.exp(2 * found.log_negative + found.log_ratio)
+    np.testing.assert_allclose(square, second, rtol=1e-5, atol=1e-8)
+
+
+def log_quadrature(link: Link, mean: float, variance: float) -> tuple[float, float, float]:
+    """log P(y = 0), log P(y = 1) and the standard deviation, all positive terms in logs."""
+    t = np.linspace(-38, 38, 40_001)
+    log_density = -0.5 * t**2 - 0.5 * np.log(2 * np.pi) + np.log(t[1] - t[0])
+    f = mean + np.sqrt(variance) * t
+    logs = [special.logsumexp(link.log_negative(s * f) + log_density) for s in (1, -1)]
+    rare = int(np.argmin(logs))
+    logs[1 - rare] = np.log1p(-np.exp(logs[rare]))
+    p = np.exp(link.log_negative((1 - 2 * rare) * f) - logs[rare])
+    return *logs, float(np.exp(logs[rare]) * np.sqrt(np.sum((p - 1) ** 2 * np.exp(log_density))))
+
+
+@each_link
+@pytest.mark.parametrize("mean", [-25.0, -11.0, 8.5, 20.0])
+@pytest.mark.parametrize("variance", [0.01, 0.5, 1.5, 6.0, 20.0, 70.0])
+def test_rare_labels_keep_their_digits(link: Link, mean: float, variance: float) -> None:
+    found = link.moments(np.array([mean]), np.array([variance]))
+    negative, positive, std = log_quadrature(link, mean, variance)
+    np.testing.assert_allclose(found.log_negative, negative, rtol=1e-6)
+    np.testing.assert_allclose(found.log_positive, positive, rtol=1e-6)
+    np.testing.assert_allclose(found.std, std, rtol=1e-5)
+
+
+@each_link
+@pytest.mark.parametrize("p", [1e-9, 1e-12])
+def test_deviations_of_confident_labels(link: Link, p: float) -> None:
+    mean = -np.log(1 / p) if isinstance(link, Logistic) else float(special.ndtri(p)) * np.sqrt(1.4)
+    for sign in (1, -1):
+        found = link.moments(np.array([sign * mean]), np.array([0.4]))
+        assert found.std[0] == pytest.approx(log_quadrature(link, sign * mean, 0.4)[2], rel=1e-6)
 
 
 @each_link
 def test_moments_broadcast_and_vanish_to_a_point(link: Link) -> None:
     mean, variance = MIDDLE[:, None], np.array([0.0, 0.5, 4.0])
-    first, second = link.negative_moments(mean, variance)
-    assert first.shape == second.shape == (len(MIDDLE), 3)
-    p = np.exp(link.log_negative(MIDDLE))
-    np.testing.assert_allclose(first[:, 0], p, rtol=1e-12)
-    np.testing.assert_allclose(second[:, 0], p**2, rtol=1e-7)
+    found = link.moments(mean, variance)
+    assert all(x.shape == (len(MIDDLE), 3) for x in found)
+    np.testing.assert_allclose(found.log_negative[:, 0], link.log_negative(MIDDLE), rtol=1e-10)
+    np.testing.assert_allclose(found.std[:, 0], 0, atol=1e-12)
 
 
 @each_link
-def test_positive_moments_are_mirrored(link: Link) -> None:
+def test_moments_are_mirrored(link: Link) -> None:
     mean, variance = np.array([-7.0, -1.0, 0.0, 1.0, 7.0]), np.full(5, 1.7)
-    p, std = link.positive_moments(mean, variance)
-    np.testing.assert_allclose(p + p[::-1], 1, atol=1e-15)
-    np.testing.assert_allclose(std, std[::-1], rtol=1e-12)
-    first, second = link.negative_moments(mean, variance)
-    np.testing.assert_allclose(p, 1 - first, atol=1e-9)
-    np.testing.assert_allclose(std**2, second - first**2, atol=1e-9)
+    found = link.moments(mean, variance)
+    np.testing.assert_allclose(found.log_positive, found.log_negative[::-1], rtol=1e-9)
+    both = np.exp(found.log_positive) + np.exp(found.log_negative)
+    np.testing.assert_allclose(both, 1, atol=1e-12)
+    np.testing.assert_allclose(found.std, found.std[::-1], rtol=1e-8)
 
 
 @each_link
 def test_moments_at_extremes_are_probabilities(link: Link) -> None:
     mean = np.array([-1e3, -40.0, 0.0, 40.0, 1e3])[:, None]
-    p, std = link.positive_moments(mean, np.array([0.0, 1e-6, 1.0, 100.0, 1e4]))
-    assert np.all((p >= 0) & (p <= 1)) and np.all((std >= 0) & (std <= 0.5))
+    found = link.moments(mean, np.array([0.0, 1e-6, 1.0, 100.0, 1e4]))
+    for logs in (found.log_negative, found.log_positive):
+        assert np.all(logs <= 0) and np.all(np.isfinite(logs))
+    assert np.all((found.std >= 0) & (found.std <= 0.5))
 
 
-# Up to the prior variance that each model starts from: a residual is never wider.
-@pytest.mark.parametrize(
-    ("link", "kt"),
-    [(Logistic(), kt) for kt in (0.0, 1e-6, 0.1, 1.0, 4.0, 10.0, 30.0)]
-    + [(Probit(), kt) for kt in (0.0, 1e-6, 0.1, 1.0, 4.0)],
-    ids=lambda v: v if isinstance(v, float) else type(v).__name__,
-)
-@pytest.mark.parametrize("power", [1, 2])
-def test_smoothed_negative_averages_over_the_residual(link: Link, kt: float, power: int) -> None:
-    f = np.linspace(-9, 9, 37)[None]
-    found = link.smoothed_negative(f, np.array([kt]))[power - 1]
-    expected = link.negative_moments(f, np.array([[kt]]))[power - 1]
-    np.testing.assert_allclose(found, expected, atol=2e-4)
+@pytest.mark.parametrize("kt", [0.0, 1e-6, 0.01, 0.1, 1.0, 4.0, 10.0, 30.0, 150.0])
+@each_link
+def test_smoothing_averages_over_the_residual(link: Link, kt: float) -> None:
+    f = np.linspace(-20, 20, 81)[None]
+    log_first, log_ratio = link.log_smoothed(f, np.array([kt]), second=True)
+    expected = link.moments(f, np.array([[kt]]))
+    np.testing.assert_allclose(log_first, expected.log_negative, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(log_ratio, expected.log_ratio, rtol=0.03, atol=1e-5)
+    alone, nothing = link.log_smoothed(f, np.array([kt]), second=False)
+    assert nothing is None
+    np.testing.assert_array_equal(alone, log_first)
 
 
 @each_link
 def test_rows_of_any_width_are_smoothed_each_by_itself(link: Link) -> None:
     f, kt = np.linspace(-9, 9, 36).reshape(4, 9), np.array([0.01, 9.0, 1.0, 5.0])
-    together = link.smoothed_negative(f, kt)
+    together = link.log_smoothed(f, kt, second=True)
     for i in range(4):
-        alone = link.smoothed_negative(f[i : i + 1], kt[i : i + 1])
-        np.testing.assert_allclose([m[i] for m in together], [m[0] for m in alone], atol=2e-4)
+        alone = link.log_smoothed(f[i : i + 1], kt[i : i + 1], second=True)
+        np.testing.assert_array_equal([m[i] for m in together], [m[0] for m in alone])
 
 
 @each_link
 def test_what_is_certain_stays_certain_under_any_residual(link: Link) -> None:
     kt = np.array([0.0, 0.5, 4.0, 5.0, 30.0])
-    for moment in link.smoothed_negative(np.full((5, 1), -60.0), kt):
-        np.testing.assert_allclose(moment, 1, atol=1e-14)
-        assert np.all(moment <= 1 + 1e-15)
+    for logs in link.log_smoothed(np.full((5, 1), -60.0), kt, second=True):
+        np.testing.assert_allclose(logs, 0, atol=1e-14)

@@ -271,8 +271,9 @@ def _regression(terms: Array, known: Array) -> Array:
 
 def _scatter(terms: Array) -> Array:
     """Standard error of the mean of each row, from that of its parts."""
-    parts = terms.reshape(len(terms), REPLICATES, -1).mean(axis=2)
-    return np.std(parts, axis=1, ddof=1) / np.sqrt(REPLICATES)
+    parts = terms.reshape(len(terms), REPLICATES, -1)
+    caution = 1 + REPLICATES / parts.shape[2]  # parts of few points may agree by chance
+    return caution * np.std(parts.mean(axis=2), axis=1, ddof=1) / np.sqrt(REPLICATES)
 
 
 def _log_ratio(found: Sampled, estimate: Estimate) -> Array:

@@ -328,17 +328,39 @@ def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     return scored(model, table.bags.with_labels(labels_of(model, table, "scores need")), seed)
 
 
+@dataclass(frozen=True)
+class Found:
+    """Probabilities that are there already, in the form in which metrics take a model."""
+
+    classes_: Any
+    bag_p: Array  # (B, 2)
+    p: Array | None  # (N, 2)
+
+    def predict_proba(self, bags: Any) -> Array:
+        """Those of the bags."""
+        return self.bag_p
+
+    def predict_instance_proba(self, bags: Any) -> Array:
+        """Those of the instances."""
+        assert self.p is not None
+        return self.p
+
+
 def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     """Scores of bags, their intervals, and scores of instances where their labels are known."""
     assert bags.y is not None
-    p = model.predict_proba(bags)
     known = bags.instance_labels
     has_truth = known is not None and bool(np.isfinite(known).any())
+    if has_truth:
+        both = predict_all(model, bags)
+        found = Found(model.classes_, both.bag_p, both.p)
+    else:
+        found = Found(model.classes_, model.predict_proba(bags), None)
     return {
         "positive": class_names(model)[1],
-        "bags": metrics.bag_scores(model, bags),
-        "intervals": intervals(bags.y == model.classes_[1], p, bags.groups, seed),
-        "instances": metrics.instance_scores(model, bags) if has_truth else None,
+        "bags": metrics.bag_scores(found, bags),
+        "intervals": intervals(bags.y == model.classes_[1], found.bag_p, bags.groups, seed),
+        "instances": metrics.instance_scores(found, bags) if has_truth else None,
     }
 
 
