@@ -63,6 +63,20 @@ def test_equals_enumeration(link: str, H: float, T: bool, known: str) -> None:
 
 
 @pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("T", [True, False])
+def test_deviations_are_over_residuals_too(link: str, T: bool) -> None:
+    """As those of `predict_instance_proba` are: by many draws of r, within first order."""
+    draws, H = make_draws(link, kt=1.0), np.inf if T else 5.0
+    labels = BagLabels(T, np.full(4, NAN))
+    _, std = given_labels(draws, labels, BagLikelihood(draws.link, H))
+    rng = np.random.default_rng(0)
+    f = draws.base + np.repeat(draws.points @ draws.loadings.T, 500, axis=0)
+    whole = BagDraws(draws.link, np.zeros(4), np.eye(4), f + rng.normal(size=f.shape), np.zeros(4))
+    _, wanted = enumerated(whole, link, labels, H)
+    np.testing.assert_allclose(std, wanted, rtol=0.2, atol=0.02)
+
+
+@pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("shift", [-1000.0, -300.0, -40.0, 40.0, 1000.0])
 @pytest.mark.parametrize("kt", [0.0, 0.5, 9.0])
 def test_sure_and_wrong_models_give_numbers(link: str, shift: float, kt: float) -> None:

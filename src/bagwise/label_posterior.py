@@ -26,6 +26,7 @@ from bagwise.links import Link
 Array = NDArray[Any]
 
 ROWS_PER_BLOCK = 1024
+SPREAD_DRAWS = 128  # for what residuals add to a standard deviation
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,12 @@ class BagDraws:
                 for sign in (-1.0, 1.0)
             )
             yield rows, log_p, log_q
+
+    def residual_variance(self, rows: slice) -> Array:
+        """Variance of P(y = 1 | draw, r) over r, (rows, draws), of the first draws."""
+        f = self.base[rows, None] + self.loadings[rows] @ self.points[:SPREAD_DRAWS].T
+        first, second = self.link.smoothed_negative(-f, self.kt[rows])
+        return np.maximum(second - first**2, 0.0)
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,10 @@ class BagLabels:
 def given_labels(
     draws: BagDraws, labels: BagLabels, likelihood: BagLikelihood
 ) -> tuple[Array, Array]:
-    """P(y_n = 1 | T_b, known labels), (n,), and its standard deviation over v given the same.
+    """P(y_n = 1 | T_b, known labels), (n,), and its standard deviation over f given the same.
 
-    A known label comes back as it is, with deviation 0.
+    What the residual r_n adds to the deviation is taken to first order. A known label comes back as
+    it is, with deviation 0.
     """
     mean, std = np.where(labels.known == 1, 1.0, 0.0), np.zeros(len(labels.known))
     if labels.excluded(likelihood) or not np.any(labels.free):
@@ -88,14 +96,42 @@ def given_labels(
     if labels.settled:
         log_label, shift = np.zeros_like(x_log), np.zeros_like(x_log)
     weights = special.softmax(log_known + log_label)
-    for rows, log_p, _ in draws.log_probabilities():
+    for rows, log_p, log_q in draws.log_probabilities():
         r = np.exp(np.minimum(log_p + shift, 0.0))  # (rows, draws)
         free = labels.free[rows]
         average = np.minimum(r @ weights, 1.0)  # weights sum to 1 up to rounding
-        spread = np.sqrt((r - average[:, None]) ** 2 @ weights)
+        slope = _slope(log_p, log_q, x_log, labels, likelihood)[:, :SPREAD_DRAWS]
+        variance = (r - average[:, None]) ** 2 @ weights
+        variance += slope**2 * draws.residual_variance(rows) @ _share(weights)
         mean[rows] = np.where(free, average, mean[rows])
-        std[rows] = np.where(free, spread, 0.0)
+        std[rows] = np.where(free, np.sqrt(np.minimum(variance, average * (1 - average))), 0.0)
     return mean, std
+
+
+def _share(weights: Array) -> Array:
+    """The weights of the draws for spreads alone, which need fewer digits than means."""
+    few = weights[:SPREAD_DRAWS]
+    return few / max(float(few.sum()), 1e-300)
+
+
+def _slope(
+    log_p: Array, log_q: Array, x_log: Array, labels: BagLabels, likelihood: BagLikelihood
+) -> Array:
+    """d P(y_n = 1 | f, T) / d p_n, (n, draws): what a change of f_n alone does.
+
+    With Q = P0 / (1 - p_n) of the others and B = 1 - c Q it is B / (p_n + (1 - p_n) B)^2 in a
+    positive bag, h (h + c Q) / (h + c (1 - p_n) Q)^2 in a negative one, and 1 in a settled one.
+    """
+    if labels.settled:
+        return np.ones_like(log_p)
+    p, q, h = np.exp(log_p), np.exp(log_q), likelihood.h
+    log_cQ = np.minimum(np.log1p(-h) - np.exp(np.minimum(x_log, 700.0)) - log_q, 0.0)
+    if labels.T:
+        top, root = -np.expm1(log_cQ), p - q * np.expm1(log_cQ)
+    else:
+        top, root = h * (h + np.exp(log_cQ)), h + q * np.exp(log_cQ)
+    usable = root > 1e-150  # below, its square is no number
+    return np.divide(top, root**2, out=np.zeros_like(p), where=usable)
 
 
 def _evidence(draws: BagDraws, labels: BagLabels) -> tuple[Array, Array]:
