@@ -233,7 +233,7 @@ class PsiVGPMIL(_LogisticMIL):
             H=H,
             label_posterior=label_posterior,
             mean=mean,
-            learn_hyperparameters=learn_hyperparameters,  # type: ignore[arg-type]
+            learn_hyperparameters=learn_hyperparameters,
             bag_score=bag_score,
             **shared,
         )
