@@ -217,7 +217,8 @@ def test_mixed_supervision(name: str, bags: bw.Bags) -> None:
     witness = (bags.X[:, 0] > 4).astype(float)
     known = np.where(np.arange(len(witness)) % 3 == 0, witness, np.nan)
     model = make(name).fit(bags.with_instance_labels(known))
-    assert name in LINEAR_NAMES or not history_falls(model)  # an evidence is no bound
+    # An evidence is no bound, and the published labels of GammaVGPMIL are no ascent.
+    assert name in [*LINEAR_NAMES, "GammaVGPMIL"] or not history_falls(model)
     p = model.predict_instance_proba(bags)[:, 1]
     assert p[known == 1].mean() > p[known == 0].mean()
     if name not in WEAK:
