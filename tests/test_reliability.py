@@ -65,11 +65,10 @@ def test_the_better_start_is_kept() -> None:
         assert model.elbo_ == pytest.approx(max(seen["vi"], seen["vi, plain start"]), abs=1e-6)
 
 
-def test_constant_f_warns() -> None:
-    X = np.ones((20, 3))
-    bags = bw.Bags.from_arrays(X, np.arange(20) // 2, y=np.arange(10) % 2)
+def test_constant_f_warns(large_bags: tuple[bw.Bags, np.ndarray]) -> None:
+    flat = FIXED | {"kernel": bw.kernels.RBF(1e-8, 3.0), "mean": -2.0}
     with pytest.warns(UserWarning, match="f is constant over the training instances"):
-        bw.VGPMIL(**FIXED).fit(bags)
+        bw.VGPMIL(**flat).fit(large_bags[0])
 
 
 class TestLearnedH:

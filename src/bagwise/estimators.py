@@ -233,7 +233,7 @@ class PsiVGPMIL(_LogisticMIL):
             H=H,
             label_posterior=label_posterior,
             mean=mean,
-            learn_hyperparameters=learn_hyperparameters,  # type: ignore[arg-type]
+            learn_hyperparameters=learn_hyperparameters,
             bag_score=bag_score,
             **shared,
         )
@@ -301,11 +301,11 @@ class GammaVGPMIL(PsiVGPMIL):
     """G-VGPMIL: Gamma mixing variables, psi(x) = (beta + x^2 / 2)^-alpha [C24, Section 5].
 
     Parameters are those of `VGPMIL`, `alpha` and `beta`; choose them by cross-validation
-    (`GridSearchCV`) or by `normalised_elbo`. Labels are factorised with H = 100 as in the paper: psi falls so slowly that
-    every instance whose label is more likely negative than not pulls f down without end, and
-    with exact labels of a bag those are nearly all. Mean (0) and kernel (variance 0.5) are fixed
-    unless asked for. The level of its probabilities is arbitrary, so that those of bags are
-    calibrated where there are enough of them (`bag_score="auto"`).
+    (`GridSearchCV`) or by `normalised_elbo`. Labels are factorised with H = 100 as in the paper:
+    psi falls so slowly that every instance whose label is more likely negative than not pulls f
+    down without end, and with exact labels of a bag those are nearly all. Mean (0) and kernel
+    (variance 0.5) are fixed unless asked for. The level of its probabilities is arbitrary, so that
+    those of bags are calibrated where there are enough of them (`bag_score="auto"`).
 
     Examples
     --------

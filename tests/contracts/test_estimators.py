@@ -148,9 +148,10 @@ def test_fitted_attributes_of_linear_models(name: str, bags: bw.Bags) -> None:
 def test_elbo_history_never_falls(
     name: str, inference: str, learn: bool, mean: object, bags: bw.Bags
 ) -> None:
-    model = make(
-        name, inference=inference, learn_hyperparameters=learn, mean=mean, tol=1e-8, max_iter=1000
-    )
+    settings = {"inference": inference, "learn_hyperparameters": learn, "mean": mean}
+    if name == "GammaVGPMIL":  # its published labels are no ascent; with exact ones it is
+        settings |= {"label_posterior": "joint", "H": np.inf}
+    model = make(name, tol=1e-8, max_iter=1000, **settings)
     model.fit(bags)
     assert not history_falls(model)
     assert mean == "learn" or model.mean_ == mean
@@ -221,7 +222,8 @@ def test_mixed_supervision(name: str, bags: bw.Bags) -> None:
     witness = (bags.X[:, 0] > 4).astype(float)
     known = np.where(np.arange(len(witness)) % 3 == 0, witness, np.nan)
     model = make(name).fit(bags.with_instance_labels(known))
-    assert name in LINEAR_NAMES or not history_falls(model)  # an evidence is no bound
+    # An evidence is no bound, and the published labels of GammaVGPMIL are no ascent.
+    assert name in [*LINEAR_NAMES, "GammaVGPMIL"] or not history_falls(model)
     p = model.predict_instance_proba(bags)[:, 1]
     assert p[known == 1].mean() > p[known == 0].mean()
     if name not in WEAK:

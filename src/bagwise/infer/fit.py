@@ -277,22 +277,26 @@ def _sample(
 
 @dataclass(frozen=True)
 class _Range:
-    low: float
-    high: float
+    low: Array  # of f, and of each feature
+    high: Array
 
     def __add__(self, other: _Range) -> _Range:
-        return _Range(min(self.low, other.low), max(self.high, other.high))
+        return _Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
 def _range(chunk: Chunk, q: Q) -> _Range:
     mu = latent_mean(chunk, q)
-    return _Range(float(mu.min()), float(mu.max()))
+    return _Range(
+        np.append(mu.min(), chunk.A.min(axis=0)), np.append(mu.max(), chunk.A.max(axis=0))
+    )
 
 
 def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
-    """Say so where f is the same for all training instances: nothing was learned."""
-    f = sweeper.total(partial(_range, q=q))
-    if f.high - f.low >= CONSTANT:
+    """Say so where f is the same for training instances that differ: nothing was learned."""
+    found = sweeper.total(partial(_range, q=q))
+    spread = found.high - found.low
+    all_alike = np.max(spread[1:]) <= 1e-9 * np.max(np.abs(found.high[1:]))
+    if spread[0] >= CONSTANT or all_alike:
         return
     noise = (
         ""
@@ -300,7 +304,8 @@ def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
         else f"; H = {likelihood.H:g} explains the labels as wrong ones: use H=inf, or a larger H"
     )
     warnings.warn(
-        f"f is constant over the training instances (between {f.low:.4g} and {f.high:.4g}), so "
+        f"f is constant over the training instances (between {found.low[0]:.4g} and "
+        f"{found.high[0]:.4g}), so "
         "that the model has learned nothing about them; check that features are informative and "
         f"in a scale that suits the kernel (standardize=True), and learn the mean{noise}",
         UserWarning,
