@@ -124,10 +124,12 @@ def shuffled_places(bags: bw.Bags, seed: int) -> bw.Bags:
 FIXED = SETTINGS | {"learn_hyperparameters": False, "bag_score": "joint", "coupling": "learn"}
 
 
+# Diagonal moments have no bound, and their sweeps need not settle.
+@pytest.mark.filterwarnings("ignore:the fit stopped after max_iter=30")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "way",
-    [{}, {"approximation": "vfe"}, {"moments": "diagonal", "tol": 1e-4}, {"neighbors": "chain"}],
+    [{}, {"approximation": "vfe"}, {"moments": "diagonal", "max_iter": 30}, {"neighbors": "chain"}],
     ids=["fitc", "vfe", "diagonal", "chain"],
 )
 def test_a_learned_coupling_tells_structure_from_none(seed: int, way: dict) -> None:
