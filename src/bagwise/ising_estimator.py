@@ -32,7 +32,7 @@ class IsingVGPMIL(GaussianProcessMIL):
 
     coupling : strength lambda >= 0 of the coupling, or "learn": between 0 and 1, by how much
         more than strangers the neighbours in positive bags share their label, as far as the
-        model without coupling can tell; 0 where they do not. `coupling_gains_` has what was
+        model without coupling can tell; 0 where that may be chance. `coupling_gains_` has what was
         tried. At 0 the model is `ProbitVGPMIL`.
     neighbors : "auto" (from `coords`: adjacent cells of a grid, else the 4 nearest), "chain"
         (consecutive rows, e.g. slices), ("radius", r), ("knn", k), or a sparse (N, N) graph,
