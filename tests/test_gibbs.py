@@ -224,7 +224,7 @@ def test_posterior_of_v_is_that_of_quadrature(known: np.ndarray | None) -> None:
     products = (result.means[..., :, None] * result.means[..., None, :]).reshape(4, -1, 4)
     assert np.max(np.abs(z_scores(products, (second - result.S).ravel()))) < SIGMA
     q = result.as_q(C0)
-    np.testing.assert_allclose(q.m, mean, atol=0.05)
+    np.testing.assert_allclose(q.m, mean, atol=0.1)  # five standard errors
 
 
 def test_known_labels_and_bag_labels_are_respected() -> None:
