@@ -54,8 +54,8 @@ class BagDraws:
     def residual_variance(self, rows: slice) -> Array:
         """Variance of P(y = 1 | draw, r) over r, (rows, draws), of the first draws."""
         f = self.base[rows, None] + self.loadings[rows] @ self.points[:SPREAD_DRAWS].T
-        first, second = self.link.smoothed_negative(-f, self.kt[rows])
-        return np.maximum(second - first**2, 0.0)
+        log_p, log_ratio = self.link.log_smoothed(-f, self.kt[rows], second=True)
+        return np.exp(2 * log_p) * np.expm1(log_ratio)
 
 
 @dataclass(frozen=True)
