@@ -262,6 +262,16 @@ def _controlled(found: Sampled) -> tuple[Array, Array, Array]:
     return negative, np.log(positive), _scatter(terms) * np.exp(-negative)
 
 
+def _controlled_ratio(found: Sampled, negative: Array, n: int) -> Array:
+    """log E[P0^2] - 2 log E[P0] over n weighted points, controlled as P0 is."""
+    assert found.log_weight is not None and found.log_ratio is not None
+    L, weight = found.log_p0[:, :n], np.exp(found.log_weight[:, :n])
+    terms = weight * (np.exp(2 * (L - negative[:, None]) + found.log_ratio) - 1)
+    known = np.stack([weight * found.excess[:, :n], weight - 1], axis=1)
+    terms = terms - np.einsum("bk,bks->bs", _regression(terms, known), known)
+    return np.log1p(np.maximum(terms.mean(axis=1), 0))
+
+
 def _regression(terms: Array, known: Array) -> Array:
     """Coefficients (B, k) of `known` (B, k, S), which average to zero, in terms (B, S)."""
     centred = known - known.mean(axis=2, keepdims=True)
@@ -293,6 +303,8 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
     log_second = special.logsumexp(terms + L + D, axis=1) - np.log(n)
     ratio = np.maximum(log_second - 2 * negative, 0)
     if found.log_weight is not None:
+        some = np.flatnonzero(negative > np.log(CONTROLLED))
+        ratio[some] = _controlled_ratio(found.of(some), negative[some], n)
         return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
     with np.errstate(over="ignore"):  # where it overflows, the other is taken
         centred = np.expm1(L - negative[:, None])
