@@ -369,9 +369,12 @@ def test_one_repeated_mean_is_the_gaussian(
     same = mixture(gaussian, np.tile(gaussian.m, (n, 1)))
     np.testing.assert_allclose(same.latent(queries), gaussian.latent(queries), atol=1e-8)
     np.testing.assert_allclose(same.instances(queries), gaussian.instances(queries), atol=1e-8)
-    for score, tolerance in zip(SCORES, [1e-3, 1e-8, 1e-8], strict=True):
+    # Joint scores are averages over points, other ones here; deviations take more of them.
+    for score, *tolerances in zip(SCORES, [2e-3, 1e-8, 1e-8], [1e-2, 1e-8, 1e-8], strict=True):
         where = (queries, OFFSETS, score)
-        np.testing.assert_allclose(same.bags(*where), gaussian.bags(*where), atol=tolerance)
+        pairs = zip(same.bags(*where), gaussian.bags(*where), tolerances, strict=True)
+        for found, expected, tolerance in pairs:
+            np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
 @pytest.mark.parametrize(("n", "tolerance"), [(200, 1e-12), (600, 3e-5)])

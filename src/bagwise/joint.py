@@ -75,8 +75,8 @@ class Latents:
         sizes = np.diff(np.append(self.starts, len(self.mu)))[bags]
         starts = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(self.starts[bags] - starts, sizes)
-        parts = (x[rows] for x in (self.expected, self.mu, self.A, self.G, self.rest))
-        return Latents(*parts, starts)
+        G, rest = self.G[rows], self.rest[rows]
+        return Latents(self.expected[rows], self.mu[rows], self.A[rows], G, rest, starts)
 
     @property
     def bag_index(self) -> Array:
@@ -114,7 +114,9 @@ class Sampled:
 
     def of(self, bags: Array) -> Sampled:
         """Some of the bags."""
-        return Sampled(*(None if x is None else x[bags] for x in self._parts()))
+        ratio = None if self.log_ratio is None else self.log_ratio[bags]
+        weight = None if self.log_weight is None else self.log_weight[bags]
+        return Sampled(self.log_p0[bags], self.excess[bags], ratio, weight)
 
     def joined(self, more: Sampled) -> Sampled:
         """More points of the same bags; second moments stay with the first of them."""
@@ -210,7 +212,9 @@ def sample(
         bags = slice(of_row[rows.start], of_row[rows.stop - 1] + 1)
         begins = np.maximum(latents.starts[bags] - first, 0)
         log_p0[bags] += np.add.reduceat(logs, begins, axis=0)
-        beyond = -np.expm1(logs) - latents.expected[rows, None]
+        # Only points that stay may meet bags whose every positive is rare.
+        positive = -np.expm1(logs) if shift is None else 1 - np.exp(logs)
+        beyond = positive - latents.expected[rows, None]
         excess[bags] += np.add.reduceat(beyond, begins, axis=0)
         if ratios is not None:
             log_ratio[bags] += np.add.reduceat(ratios, begins, axis=0)
@@ -258,6 +262,16 @@ def _controlled(found: Sampled) -> tuple[Array, Array, Array]:
     return negative, np.log(positive), _scatter(terms) * np.exp(-negative)
 
 
+def _controlled_ratio(found: Sampled, negative: Array, n: int) -> Array:
+    """log E[P0^2] - 2 log E[P0] over n weighted points, controlled as P0 is."""
+    assert found.log_weight is not None and found.log_ratio is not None
+    L, weight = found.log_p0[:, :n], np.exp(found.log_weight[:, :n])
+    terms = weight * (np.exp(2 * (L - negative[:, None]) + found.log_ratio) - 1)
+    known = np.stack([weight * found.excess[:, :n], weight - 1], axis=1)
+    terms = terms - np.einsum("bk,bks->bs", _regression(terms, known), known)
+    return np.log1p(np.maximum(terms.mean(axis=1), 0))
+
+
 def _regression(terms: Array, known: Array) -> Array:
     """Coefficients (B, k) of `known` (B, k, S), which average to zero, in terms (B, S)."""
     centred = known - known.mean(axis=2, keepdims=True)
@@ -289,6 +303,8 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
     log_second = special.logsumexp(terms + L + D, axis=1) - np.log(n)
     ratio = np.maximum(log_second - 2 * negative, 0)
     if found.log_weight is not None:
+        some = np.flatnonzero(negative > np.log(CONTROLLED))
+        ratio[some] = _controlled_ratio(found.of(some), negative[some], n)
         return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
     with np.errstate(over="ignore"):  # where it overflows, the other is taken
         centred = np.expm1(L - negative[:, None])
@@ -330,8 +346,9 @@ def _newton(K: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
         step = np.where(better, 1.0, 0.5 * step)
         if np.any(better):
             alpha[better], best[better] = trial[better], height[better]
-            parts = (x[better] for x in (K, alpha, mu, scale, own))
-            direction[better] = _direction(*parts, link)
+            direction[better] = _direction(
+                K[better], alpha[better], mu[better], scale[better], own[better], link
+            )
     return alpha
 
 
