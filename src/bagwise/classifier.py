@@ -201,7 +201,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         unknown = np.full(bags.n_instances, np.nan) if known is None else known
         parts = np.split(unknown, bags.offsets[1:-1])
         labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
-        predictor, likelihood = self._predictor(bags), self._likelihood()
+        predictor, likelihood = self._predictor(bags), self._fitted_likelihood()
         with self._predicting(bags):
             p, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
         both = np.column_stack([1 - p, p])
@@ -291,8 +291,12 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         return self.posterior_
 
     def _likelihood(self) -> BagLikelihood:
-        """What bag labels say about instances."""
+        """What bag labels say about instances, as a fit begins."""
         raise NotImplementedError
+
+    def _fitted_likelihood(self) -> BagLikelihood:
+        """The same with what a fit has learned of it."""
+        return self._likelihood()
 
     def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
         """One pass over the features that finds what bag probabilities need."""

@@ -106,6 +106,9 @@ class _LogisticMIL(GaussianProcessMIL):
     def _likelihood(self) -> BagLikelihood:
         return BagLikelihood(Logistic(), START_H if self._learns_H() else self._argument("H"))
 
+    def _fitted_likelihood(self) -> BagLikelihood:
+        return BagLikelihood(Logistic(), self.H_) if self._learns_H() else self._likelihood()
+
     def _learns_H(self) -> bool:
         return isinstance(self.H, str) and self.H == "learn"
 

@@ -55,6 +55,7 @@ class BagDraws:
         """Variance of P(y = 1 | draw, r) over r, (rows, draws), of the first draws."""
         f = self.base[rows, None] + self.loadings[rows] @ self.points[:SPREAD_DRAWS].T
         log_p, log_ratio = self.link.log_smoothed(-f, self.kt[rows], second=True)
+        assert log_ratio is not None
         return np.exp(2 * log_p + log_ratio) * -np.expm1(-log_ratio)
 
 

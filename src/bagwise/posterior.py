@@ -99,7 +99,8 @@ class FeaturePosterior(ABC):
         instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
         """
         check_choice("bag_score", score, BAG_SCORES)
-        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
+        joint = score == "joint"
+        found = self.predicted(X, offsets, joint=joint, instances=not joint).bags(score)
         return np.exp(found.log_positive), found.std
 
     def predicted(

@@ -54,7 +54,7 @@ class EvidenceObjective:
 
     def __post_init__(self) -> None:
         self.v: Array | None = None  # warm start: the mode of the last accepted step
-        self._tried = self.v
+        self._tried: Array | None = None
         self._kept: Laplace | None = None
         self.centre = self.pack(self.anchor)
         self.scale = np.full(self.centre.size, self.prior_scale)
