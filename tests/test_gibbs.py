@@ -399,8 +399,11 @@ def test_joint_bags_average_over_components(gaussian: Posterior, queries: np.nda
         [replace(gaussian, m=m).bags(queries, OFFSETS, "joint") for m in means], 0, 1
     )
     expected = p.mean(axis=0), np.sqrt(np.mean(std**2 + p**2, axis=0) - p.mean(axis=0) ** 2)
-    # About ten Sobol points per component.
-    np.testing.assert_allclose(mixed.bags(queries, OFFSETS, "joint"), expected, atol=0.01)
+    # A few Sobol points per component; deviations of rare negatives are the least certain.
+    for found, wanted, atol in zip(
+        mixed.bags(queries, OFFSETS, "joint"), expected, (0.005, 0.025), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, atol=atol)
     instance_p, _ = mixed.instances(queries[:1])
     np.testing.assert_allclose(mixed.bags(queries[:1], [0, 1], "joint")[0], instance_p, atol=1e-9)
 

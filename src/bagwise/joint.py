@@ -4,7 +4,7 @@ In a bag f = mu + U e + r, with e ~ N(0, I) shared by its instances and r_n inde
 e are the same for all bags, so that a bag's answer does not depend on its company, and all bags
 are one matrix product. What the points get wrong about the expected number of positive instances,
 which is known, tells what they get wrong about P0 (a control variate). Bags whose P0 still
-scatters too much between parts of the points get more of them, moved to where
+scatters too much between parts of the points get more of them; where P0 is small, moved to where
 exp(log P0(e) - |e|^2 / 2) is largest, with their weights: for links that are log-concave, as these
 are, no weighted point can then exceed the value at the centre.
 """
@@ -26,8 +26,8 @@ from bagwise.residuals import DENSE, MAX_RANK, by_priority, stacks
 Array = NDArray[Any]
 
 STAGES = (64, 256, 1024, 4096)  # draws; a bag goes on to more while its error is too large
-LAST_SECOND = 256  # draws that E[P0^2] is averaged over at most
-CONTROLLED = 0.02  # P0 above which the number of positive instances tells much about it
+LAST_SECOND = 1024  # draws that E[P0^2] is averaged over at most
+CONTROLLED = 0.03  # P0 above which the number of positive instances tells much about it
 REPLICATES = 8  # parts of the draws whose scatter tells the error
 ABSOLUTE = 6e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
 RELATIVE = 0.01  # and of P0, relative to it: 0.02 is aimed at
@@ -168,7 +168,7 @@ def joint_moments(
     if len(todo) == 0 or len(stages) == 1:
         return moments
     latents = latents.of(todo)
-    shift = newton_shift(latents, link, root)
+    shift = newton_shift(latents, link, root, estimate.log_negative[todo] < np.log(CONTROLLED))
     before, sampled = 0, None
     for n in stages[1:]:
         again = second and n <= max(LAST_SECOND, stages[1])
@@ -262,16 +262,6 @@ def _controlled(found: Sampled) -> tuple[Array, Array, Array]:
     return negative, np.log(positive), _scatter(terms) * np.exp(-negative)
 
 
-def _controlled_ratio(found: Sampled, negative: Array, n: int) -> Array:
-    """log E[P0^2] - 2 log E[P0] over n weighted points, controlled as P0 is."""
-    assert found.log_weight is not None and found.log_ratio is not None
-    L, weight = found.log_p0[:, :n], np.exp(found.log_weight[:, :n])
-    terms = weight * (np.exp(2 * (L - negative[:, None]) + found.log_ratio) - 1)
-    known = np.stack([weight * found.excess[:, :n], weight - 1], axis=1)
-    terms = terms - np.einsum("bk,bks->bs", _regression(terms, known), known)
-    return np.log1p(np.maximum(terms.mean(axis=1), 0))
-
-
 def _regression(terms: Array, known: Array) -> Array:
     """Coefficients (B, k) of `known` (B, k, S), which average to zero, in terms (B, S)."""
     centred = known - known.mean(axis=2, keepdims=True)
@@ -302,18 +292,16 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
     L, terms = found.log_p0[:, :n], found.log_terms[:, :n]
     log_second = special.logsumexp(terms + L + D, axis=1) - np.log(n)
     ratio = np.maximum(log_second - 2 * negative, 0)
-    if found.log_weight is not None:
-        some = np.flatnonzero(negative > np.log(CONTROLLED))
-        ratio[some] = _controlled_ratio(found.of(some), negative[some], n)
-        return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
+    moved = np.any(terms != L, axis=1)
     with np.errstate(over="ignore"):  # where it overflows, the other is taken
         centred = np.expm1(L - negative[:, None])
         relative = np.mean(centred**2 + (1 + centred) ** 2 * np.expm1(D), axis=1)
-    return np.minimum(np.where(ratio > 1, ratio, np.log1p(relative)), -negative)
+    ratio = np.where(moved | (ratio > 1), ratio, np.log1p(relative))
+    return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
 
 
-def newton_shift(latents: Latents, link: Link, root: Array) -> Shift:
-    """About the most probable e of each bag given that all its labels are negative.
+def newton_shift(latents: Latents, link: Link, root: Array, wanted: Array) -> Shift:
+    """About the most probable e of the bags wanted (B,) given that all their labels are negative.
 
     Newton steps on log P0(e) - |e|^2 / 2, in terms of alpha with e = U'alpha: (I + W K) alpha =
     W (f - mu) + gradient, K = U U', W = -d^2 log P / df^2. Any shift is valid; this one is good.
@@ -324,7 +312,7 @@ def newton_shift(latents: Latents, link: Link, root: Array) -> Shift:
     e = np.zeros((len(latents.starts), U.shape[1]))
     sizes = np.diff(np.append(latents.starts, len(U)))
     order = by_priority(priority, latents.starts)
-    for stack in stacks(order, latents.starts, np.minimum(sizes, DENSE)):
+    for stack in stacks(order, latents.starts, np.where(wanted, np.minimum(sizes, DENSE), 0)):
         Ub = U[stack.rows] * stack.own[:, :, None]
         alpha = _newton(
             Ub @ Ub.transpose(0, 2, 1), latents.mu[stack.rows], scale[stack.rows], stack.own, link
