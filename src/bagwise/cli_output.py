@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise.class_labels import class_names
+from bagwise.classifier import Predictions
 from bagwise.cli_errors import say
 from bagwise.io.atomic import refuse_existing
 from bagwise.io.geojson import write_geojson
@@ -22,7 +23,7 @@ from bagwise.model_card import (
     weight_lines,
     why_not_calibrated,
 )
-from bagwise.workflow import Predictions, bag_frame, instance_frame
+from bagwise.workflow import bag_frame, instance_frame
 
 if TYPE_CHECKING:
     from bagwise.io.tables import Table

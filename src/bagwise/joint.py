@@ -26,7 +26,7 @@ from bagwise.residuals import DENSE, MAX_RANK, by_priority, stacks
 Array = NDArray[Any]
 
 STAGES = (64, 256, 1024, 4096)  # draws; a bag goes on to more while its error is too large
-LAST_SECOND = 1024  # draws that E[P0^2] is averaged over at most
+LAST_SECOND = 256  # draws that E[P0^2] is averaged over at most
 CONTROLLED = 0.03  # P0 above which the number of positive instances tells much about it
 REPLICATES = 8  # parts of the draws whose scatter tells the error
 ABSOLUTE = 6e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
@@ -168,7 +168,11 @@ def joint_moments(
     if len(todo) == 0 or len(stages) == 1:
         return moments
     latents = latents.of(todo)
-    shift = newton_shift(latents, link, root, estimate.log_negative[todo] < np.log(CONTROLLED))
+    rare = estimate.log_negative[todo] < np.log(CONTROLLED)
+    shift = newton_shift(latents, link, root, rare)
+    far, log_second = todo[rare], np.zeros(int(rare.sum()))
+    if second and len(far):
+        log_second = _log_second(latents.of(np.flatnonzero(rare)), link, draws(stages[1]), root)
     before, sampled = 0, None
     for n in stages[1:]:
         again = second and n <= max(LAST_SECOND, stages[1])
@@ -183,7 +187,18 @@ def joint_moments(
             break
         todo, before = todo[large], n
         latents, shift, sampled = latents.of(large), shift.of(large), sampled.of(large)
+    if second:
+        negative = moments.log_negative[far]
+        moments.log_ratio[far] = np.clip(log_second - 2 * negative, 0, -negative)
     return moments
+
+
+def _log_second(latents: Latents, link: Link, draws: Draws, root: Array) -> Array:
+    """log E[P0^2] of bags whose P0 is small, at points moved to where P0^2 is: further than P0."""
+    n = len(draws.v)
+    shift = newton_shift(latents, link, root, np.ones(len(latents.starts), dtype=bool), power=2)
+    found = sample(latents, link, draws, slice(0, n), shift, root, second=True)
+    return special.logsumexp(found.log_terms + found.log_p0 + found.log_ratio, axis=1) - np.log(n)
 
 
 def sample(
@@ -300,8 +315,12 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
     return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
 
 
-def newton_shift(latents: Latents, link: Link, root: Array, wanted: Array) -> Shift:
+def newton_shift(
+    latents: Latents, link: Link, root: Array, wanted: Array, power: float = 1.0
+) -> Shift:
     """About the most probable e of the bags wanted (B,) given that all their labels are negative.
+
+    With power 2, given that they are so twice.
 
     Newton steps on log P0(e) - |e|^2 / 2, in terms of alpha with e = U'alpha: (I + W K) alpha =
     W (f - mu) + gradient, K = U U', W = -d^2 log P / df^2. Any shift is valid; this one is good.
@@ -315,7 +334,11 @@ def newton_shift(latents: Latents, link: Link, root: Array, wanted: Array) -> Sh
     for stack in stacks(order, latents.starts, np.where(wanted, np.minimum(sizes, DENSE), 0)):
         Ub = U[stack.rows] * stack.own[:, :, None]
         alpha = _newton(
-            Ub @ Ub.transpose(0, 2, 1), latents.mu[stack.rows], scale[stack.rows], stack.own, link
+            Ub @ Ub.transpose(0, 2, 1),
+            latents.mu[stack.rows],
+            scale[stack.rows],
+            stack.own * power,
+            link,
         )
         e[stack.bags] = np.einsum("bw,bwq->bq", alpha, Ub)
     M = latents.A.shape[1]
@@ -323,7 +346,7 @@ def newton_shift(latents: Latents, link: Link, root: Array, wanted: Array) -> Sh
 
 
 def _newton(K: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    """alpha (B, w) by damped Newton steps, each bag with its own step."""
+    """alpha (B, w) by damped Newton steps, each bag with its own step; `own` weighs the rows."""
     alpha, step = np.zeros(mu.shape), np.ones(len(mu))
     best = _height(K, alpha, mu, scale, own, link)
     direction = _direction(K, alpha, mu, scale, own, link)
@@ -342,7 +365,7 @@ def _newton(K: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
 
 def _height(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
     moved = np.einsum("bwx,bx->bw", K, alpha)
-    logs = np.where(own, link.log_negative(scale * (mu + moved)), 0.0)
+    logs = own * link.log_negative(scale * (mu + moved))
     return logs.sum(axis=1) - 0.5 * np.sum(alpha * moved, axis=1)
 
 
@@ -350,8 +373,8 @@ def _direction(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link
     moved = np.einsum("bwx,bx->bw", K, alpha)
     z = scale * (mu + moved)
     r = link.hazard(z)
-    W = np.where(own, scale**2 * r * link.ratios(z, r)[0], 0.0)
-    b = W * moved - np.where(own, scale * r, 0.0)
+    W = own * scale**2 * r * link.ratios(z, r)[0]
+    b = W * moved - own * scale * r
     system = W[:, :, None] * K
     system[:, range(K.shape[1]), range(K.shape[1])] += 1.0
     return np.linalg.solve(system, b[:, :, None])[:, :, 0] - alpha

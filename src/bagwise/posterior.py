@@ -96,7 +96,9 @@ class FeaturePosterior(ABC):
         instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
         """
         check_choice("bag_score", score, BAG_SCORES)
-        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
+        asked = parts_of(score)
+        parts = self.predicted(X, offsets, joint=asked["joint"], instances=asked["instances"])
+        found = parts.bags(score)
         return np.exp(found.log_positive), found.std
 
     def predicted(

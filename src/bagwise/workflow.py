@@ -315,7 +315,7 @@ def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     return scored(model, table.bags.with_labels(in_model_labels(model, table.bags.y)), seed)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Found:
     """Probabilities that are there already, in the form in which metrics take a model."""
 

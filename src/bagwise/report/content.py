@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bagwise import metrics
 from bagwise.bags import Bags
 from bagwise.class_labels import class_names, in_model_labels
+from bagwise.classifier import Predictions
 from bagwise.model_card import (
     bag_score_line,
     describe_model,
@@ -23,7 +24,7 @@ from bagwise.model_card import (
 )
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
 from bagwise.seen_bags import seen_in_fit
-from bagwise.workflow import Predictions, intervals, predict_all
+from bagwise.workflow import intervals, predict_all
 
 Array = NDArray[Any]
 SCALE = 10_000  # probabilities are written as whole numbers of this
