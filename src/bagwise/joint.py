@@ -64,6 +64,7 @@ class Latents:
     """What is known of f in some bags: f = mu + A (v - m) + G e + r, r_n ~ N(0, rest_n)."""
 
     expected: Array  # (n,) P(y_n = 1)
+    square: Array  # (n,) E[P(y_n = 1 | f_n)^2]
     mu: Array  # (n,)
     A: Array  # (n, M)
     G: Array  # (n, rank)
@@ -76,7 +77,8 @@ class Latents:
         starts = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(self.starts[bags] - starts, sizes)
         G, rest = self.G[rows], self.rest[rows]
-        return Latents(self.expected[rows], self.mu[rows], self.A[rows], G, rest, starts)
+        known = self.expected[rows], self.square[rows]
+        return Latents(*known, self.mu[rows], self.A[rows], G, rest, starts)
 
     @property
     def bag_index(self) -> Array:
@@ -111,12 +113,14 @@ class Sampled:
     excess: Array  # positive instances, beyond their expected number
     log_ratio: Array | None  # log E[P0^2] - 2 log P0 over the residuals
     log_weight: Array | None  # of moved points
+    squares: Array | None = None  # sum_n P(y_n = 1)^2, beyond its expectation
 
     def of(self, bags: Array) -> Sampled:
         """Some of the bags."""
         ratio = None if self.log_ratio is None else self.log_ratio[bags]
         weight = None if self.log_weight is None else self.log_weight[bags]
-        return Sampled(self.log_p0[bags], self.excess[bags], ratio, weight)
+        squares = None if self.squares is None else self.squares[bags]
+        return Sampled(self.log_p0[bags], self.excess[bags], ratio, weight, squares)
 
     def joined(self, more: Sampled) -> Sampled:
         """More points of the same bags; second moments stay with the first of them."""
@@ -128,8 +132,8 @@ class Sampled:
         """Logs of what P0 is the average of."""
         return self.log_p0 if self.log_weight is None else self.log_p0 + self.log_weight
 
-    def _parts(self) -> tuple[Any, Any, Any, Any]:
-        return self.log_p0, self.excess, self.log_ratio, self.log_weight
+    def _parts(self) -> tuple[Any, Any, Any, Any, Any]:
+        return self.log_p0, self.excess, self.log_ratio, self.log_weight, self.squares
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ def sample(
 ) -> Sampled:
     """log prod_n P(y_n = 0 | e) and sum_n P(y_n = 1 | e) of each bag at some of the points."""
     n_bags, n_draws = len(latents.starts), some.stop - some.start
-    log_p0, excess, log_ratio = np.zeros((3, n_bags, n_draws))
+    log_p0, excess, log_ratio, squares = np.zeros((4, n_bags, n_draws))
     v, e = draws.v[some], draws.residual[some, : latents.G.shape[1]]
     mu = latents.mu if shift is None else latents.mu + _moved(latents, shift, root)
     of_row = latents.bag_index
@@ -233,8 +237,13 @@ def sample(
         excess[bags] += np.add.reduceat(beyond, begins, axis=0)
         if ratios is not None:
             log_ratio[bags] += np.add.reduceat(ratios, begins, axis=0)
+            square = positive**2 + np.exp(2 * logs) * np.expm1(np.minimum(ratios, 50.0))
+            square -= latents.square[rows, None]
+            squares[bags] += np.add.reduceat(square, begins, axis=0)
     weights = None if shift is None else shift.log_weights(draws, some)
-    return Sampled(log_p0, excess, log_ratio if second else None, weights)
+    return Sampled(
+        log_p0, excess, log_ratio if second else None, weights, squares if second else None
+    )
 
 
 def _moved(latents: Latents, shift: Shift, root: Array | None) -> Array:
@@ -277,6 +286,24 @@ def _controlled(found: Sampled) -> tuple[Array, Array, Array]:
     return negative, np.log(positive), _scatter(terms) * np.exp(-negative)
 
 
+def _controlled_spread(found: Sampled, estimate: Estimate, n: int) -> Array:
+    """Var[P0] / E[P0]^2 where P0 is large, controlled by what is known of single instances.
+
+    Few points see the rare positives that make up the variance; their squares are known.
+    """
+    assert found.squares is not None and found.log_ratio is not None
+    L, squares = found.log_p0[:, :n], found.squares
+    with np.errstate(over="ignore"):
+        terms = np.expm1(L) ** 2 + np.exp(2 * L) * np.expm1(np.minimum(found.log_ratio, 50.0))
+    known = squares[:, None, :]
+    # More than one would trust in few points what instances have in common.
+    share = np.clip(_regression(terms, known), 0, 1)
+    terms = terms - np.einsum("bk,bks->bs", share, known)
+    p = np.exp(estimate.log_positive)
+    spread = np.maximum(terms.mean(axis=1) - p**2, 0)
+    return spread * np.exp(-2 * estimate.log_negative)
+
+
 def _regression(terms: Array, known: Array) -> Array:
     """Coefficients (B, k) of `known` (B, k, S), which average to zero, in terms (B, S)."""
     centred = known - known.mean(axis=2, keepdims=True)
@@ -311,6 +338,9 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
     with np.errstate(over="ignore"):  # where it overflows, the other is taken
         centred = np.expm1(L - negative[:, None])
         relative = np.mean(centred**2 + (1 + centred) ** 2 * np.expm1(D), axis=1)
+    if found.squares is not None:
+        likely = negative > np.log(0.5)
+        relative = np.where(likely, _controlled_spread(found, estimate, n), relative)
     ratio = np.where(moved | (ratio > 1), ratio, np.log1p(relative))
     return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
 

@@ -147,11 +147,12 @@ class FeaturePosterior(ABC):
         several = np.flatnonzero(np.diff(np.append(starts, len(kt))) > 1)
         if len(several) == 0:
             return found
+        p = np.exp(alone.log_positive)
         mean, variance = self.latent_moments(A, kt)
         weight = self._steepness(mean + np.sqrt(variance), kt)
         G, rest = self.residuals(X, A, kt, weight, starts)
         part = joint_moments(
-            Latents(np.exp(alone.log_positive), mean, A, G, rest, starts).of(several),
+            Latents(p, p**2 + alone.std**2, mean, A, G, rest, starts).of(several),
             self.link_function,
             self.draws,
             self._S_root,
