@@ -26,7 +26,7 @@ from bagwise.residuals import DENSE, MAX_RANK, by_priority, stacks
 Array = NDArray[Any]
 
 STAGES = (64, 256, 1024, 4096)  # draws; a bag goes on to more while its error is too large
-LAST_SECOND = 256  # draws that E[P0^2] is averaged over at most
+LAST_SECOND = 1024  # draws that E[P0^2] is averaged over at most
 CONTROLLED = 0.03  # P0 above which the number of positive instances tells much about it
 REPLICATES = 8  # parts of the draws whose scatter tells the error
 ABSOLUTE = 6e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
