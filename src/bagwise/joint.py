@@ -64,6 +64,7 @@ class Latents:
     """What is known of f in some bags: f = mu + A (v - m) + G e + r, r_n ~ N(0, rest_n)."""
 
     expected: Array  # (n,) P(y_n = 1)
+    square: Array  # (n,) E[P(y_n = 1 | f_n)^2]
     mu: Array  # (n,)
     A: Array  # (n, M)
     G: Array  # (n, rank)
@@ -76,7 +77,8 @@ class Latents:
         starts = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(self.starts[bags] - starts, sizes)
         G, rest = self.G[rows], self.rest[rows]
-        return Latents(self.expected[rows], self.mu[rows], self.A[rows], G, rest, starts)
+        known = self.expected[rows], self.square[rows]
+        return Latents(*known, self.mu[rows], self.A[rows], G, rest, starts)
 
     @property
     def bag_index(self) -> Array:
@@ -111,12 +113,14 @@ class Sampled:
     excess: Array  # positive instances, beyond their expected number
     log_ratio: Array | None  # log E[P0^2] - 2 log P0 over the residuals
     log_weight: Array | None  # of moved points
+    squares: Array | None = None  # sum_n P(y_n = 1)^2, beyond its expectation
 
     def of(self, bags: Array) -> Sampled:
         """Some of the bags."""
         ratio = None if self.log_ratio is None else self.log_ratio[bags]
         weight = None if self.log_weight is None else self.log_weight[bags]
-        return Sampled(self.log_p0[bags], self.excess[bags], ratio, weight)
+        squares = None if self.squares is None else self.squares[bags]
+        return Sampled(self.log_p0[bags], self.excess[bags], ratio, weight, squares)
 
     def joined(self, more: Sampled) -> Sampled:
         """More points of the same bags; second moments stay with the first of them."""
@@ -128,8 +132,8 @@ class Sampled:
         """Logs of what P0 is the average of."""
         return self.log_p0 if self.log_weight is None else self.log_p0 + self.log_weight
 
-    def _parts(self) -> tuple[Any, Any, Any, Any]:
-        return self.log_p0, self.excess, self.log_ratio, self.log_weight
+    def _parts(self) -> tuple[Any, Any, Any, Any, Any]:
+        return self.log_p0, self.excess, self.log_ratio, self.log_weight, self.squares
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,11 @@ def joint_moments(
     if len(todo) == 0 or len(stages) == 1:
         return moments
     latents = latents.of(todo)
-    shift = newton_shift(latents, link, root, estimate.log_negative[todo] < np.log(CONTROLLED))
+    rare = estimate.log_negative[todo] < np.log(CONTROLLED)
+    shift = newton_shift(latents, link, root, rare)
+    far, log_second = todo[rare], np.zeros(int(rare.sum()))
+    if second and len(far):
+        log_second = _log_second(latents.of(np.flatnonzero(rare)), link, draws(stages[1]), root)
     before, sampled = 0, None
     for n in stages[1:]:
         again = second and n <= max(LAST_SECOND, stages[1])
@@ -183,7 +191,18 @@ def joint_moments(
             break
         todo, before = todo[large], n
         latents, shift, sampled = latents.of(large), shift.of(large), sampled.of(large)
+    if second:
+        negative = moments.log_negative[far]
+        moments.log_ratio[far] = np.clip(log_second - 2 * negative, 0, -negative)
     return moments
+
+
+def _log_second(latents: Latents, link: Link, draws: Draws, root: Array) -> Array:
+    """log E[P0^2] of bags whose P0 is small, at points moved to where P0^2 is: further than P0."""
+    n = len(draws.v)
+    shift = newton_shift(latents, link, root, np.ones(len(latents.starts), dtype=bool), power=2)
+    found = sample(latents, link, draws, slice(0, n), shift, root, second=True)
+    return special.logsumexp(found.log_terms + found.log_p0 + found.log_ratio, axis=1) - np.log(n)
 
 
 def sample(
@@ -198,7 +217,7 @@ def sample(
 ) -> Sampled:
     """log prod_n P(y_n = 0 | e) and sum_n P(y_n = 1 | e) of each bag at some of the points."""
     n_bags, n_draws = len(latents.starts), some.stop - some.start
-    log_p0, excess, log_ratio = np.zeros((3, n_bags, n_draws))
+    log_p0, excess, log_ratio, squares = np.zeros((4, n_bags, n_draws))
     v, e = draws.v[some], draws.residual[some, : latents.G.shape[1]]
     mu = latents.mu if shift is None else latents.mu + _moved(latents, shift, root)
     of_row = latents.bag_index
@@ -218,8 +237,13 @@ def sample(
         excess[bags] += np.add.reduceat(beyond, begins, axis=0)
         if ratios is not None:
             log_ratio[bags] += np.add.reduceat(ratios, begins, axis=0)
+            square = positive**2 + np.exp(2 * logs) * np.expm1(np.minimum(ratios, 50.0))
+            square -= latents.square[rows, None]
+            squares[bags] += np.add.reduceat(square, begins, axis=0)
     weights = None if shift is None else shift.log_weights(draws, some)
-    return Sampled(log_p0, excess, log_ratio if second else None, weights)
+    return Sampled(
+        log_p0, excess, log_ratio if second else None, weights, squares if second else None
+    )
 
 
 def _moved(latents: Latents, shift: Shift, root: Array | None) -> Array:
@@ -262,6 +286,24 @@ def _controlled(found: Sampled) -> tuple[Array, Array, Array]:
     return negative, np.log(positive), _scatter(terms) * np.exp(-negative)
 
 
+def _controlled_spread(found: Sampled, estimate: Estimate, n: int) -> Array:
+    """Var[P0] / E[P0]^2 where P0 is large, controlled by what is known of single instances.
+
+    Few points see the rare positives that make up the variance; their squares are known.
+    """
+    assert found.squares is not None and found.log_ratio is not None
+    L, squares = found.log_p0[:, :n], found.squares
+    with np.errstate(over="ignore"):
+        terms = np.expm1(L) ** 2 + np.exp(2 * L) * np.expm1(np.minimum(found.log_ratio, 50.0))
+    known = squares[:, None, :]
+    # More than one would trust in few points what instances have in common.
+    share = np.clip(_regression(terms, known), 0, 1)
+    terms = terms - np.einsum("bk,bks->bs", share, known)
+    p = np.exp(estimate.log_positive)
+    spread = np.maximum(terms.mean(axis=1) - p**2, 0)
+    return spread * np.exp(-2 * estimate.log_negative)
+
+
 def _regression(terms: Array, known: Array) -> Array:
     """Coefficients (B, k) of `known` (B, k, S), which average to zero, in terms (B, S)."""
     centred = known - known.mean(axis=2, keepdims=True)
@@ -296,12 +338,19 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
     with np.errstate(over="ignore"):  # where it overflows, the other is taken
         centred = np.expm1(L - negative[:, None])
         relative = np.mean(centred**2 + (1 + centred) ** 2 * np.expm1(D), axis=1)
+    if found.squares is not None:
+        likely = negative > np.log(0.5)
+        relative = np.where(likely, _controlled_spread(found, estimate, n), relative)
     ratio = np.where(moved | (ratio > 1), ratio, np.log1p(relative))
     return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
 
 
-def newton_shift(latents: Latents, link: Link, root: Array, wanted: Array) -> Shift:
+def newton_shift(
+    latents: Latents, link: Link, root: Array, wanted: Array, power: float = 1.0
+) -> Shift:
     """About the most probable e of the bags wanted (B,) given that all their labels are negative.
+
+    With power 2, given that they are so twice.
 
     Newton steps on log P0(e) - |e|^2 / 2, in terms of alpha with e = U'alpha: (I + W K) alpha =
     W (f - mu) + gradient, K = U U', W = -d^2 log P / df^2. Any shift is valid; this one is good.
@@ -315,7 +364,11 @@ def newton_shift(latents: Latents, link: Link, root: Array, wanted: Array) -> Sh
     for stack in stacks(order, latents.starts, np.where(wanted, np.minimum(sizes, DENSE), 0)):
         Ub = U[stack.rows] * stack.own[:, :, None]
         alpha = _newton(
-            Ub @ Ub.transpose(0, 2, 1), latents.mu[stack.rows], scale[stack.rows], stack.own, link
+            Ub @ Ub.transpose(0, 2, 1),
+            latents.mu[stack.rows],
+            scale[stack.rows],
+            stack.own * power,
+            link,
         )
         e[stack.bags] = np.einsum("bw,bwq->bq", alpha, Ub)
     M = latents.A.shape[1]
@@ -323,7 +376,7 @@ def newton_shift(latents: Latents, link: Link, root: Array, wanted: Array) -> Sh
 
 
 def _newton(K: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    """alpha (B, w) by damped Newton steps, each bag with its own step."""
+    """alpha (B, w) by damped Newton steps, each bag with its own step; `own` weighs the rows."""
     alpha, step = np.zeros(mu.shape), np.ones(len(mu))
     best = _height(K, alpha, mu, scale, own, link)
     direction = _direction(K, alpha, mu, scale, own, link)
@@ -342,7 +395,7 @@ def _newton(K: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
 
 def _height(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
     moved = np.einsum("bwx,bx->bw", K, alpha)
-    logs = np.where(own, link.log_negative(scale * (mu + moved)), 0.0)
+    logs = own * link.log_negative(scale * (mu + moved))
     return logs.sum(axis=1) - 0.5 * np.sum(alpha * moved, axis=1)
 
 
@@ -350,8 +403,8 @@ def _direction(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link
     moved = np.einsum("bwx,bx->bw", K, alpha)
     z = scale * (mu + moved)
     r = link.hazard(z)
-    W = np.where(own, scale**2 * r * link.ratios(z, r)[0], 0.0)
-    b = W * moved - np.where(own, scale * r, 0.0)
+    W = own * scale**2 * r * link.ratios(z, r)[0]
+    b = W * moved - own * scale * r
     system = W[:, :, None] * K
     system[:, range(K.shape[1]), range(K.shape[1])] += 1.0
     return np.linalg.solve(system, b[:, :, None])[:, :, 0] - alpha

@@ -149,9 +149,10 @@ class FeaturePosterior(ABC):
         several = np.flatnonzero(np.diff(np.append(starts, len(kt))) > 1)
         if len(several) == 0:
             return found
+        p = np.exp(alone.log_positive)
         mean, G, rest = self._shared_latents(X, A, kt, starts)
         part = joint_moments(
-            Latents(np.exp(alone.log_positive), mean, A, G, rest, starts).of(several),
+            Latents(p, p**2 + alone.std**2, mean, A, G, rest, starts).of(several),
             self.link_function,
             self.draws,
             self._S_root,
