@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from sklearn.metrics import get_scorer_names
 
 import bagwise
 
@@ -144,6 +145,8 @@ def scikit_learn() -> list[ModuleType]:
 def of_another_package(dotted: str) -> bool:
     """Whether `a.b` is something of NumPy, PyTorch and the like, installed or not."""
     parts = dotted.replace("np.", "numpy.").split(".")
+    if parts[0] == "y":  # pages call a pandas Series of labels so
+        return hasattr(pytest.importorskip("pandas").Series, parts[1])
     if parts[0] in OTHER_PACKAGES - {"numpy"}:
         return True
     try:
@@ -204,7 +207,8 @@ def wrong_name(name: str, called: bool) -> str | None:
         known = resolves(name) or of_another_package(name)
         return None if known else f"there is no {name}"
     looks_like_code = called or re.search(r"[a-z]_|_[a-z]|[a-z][A-Z]", name)
-    known = name in all_words() or any(hasattr(m, name) for m in scikit_learn())
+    known = name in all_words() or name in get_scorer_names()
+    known = known or any(hasattr(m, name) for m in scikit_learn())
     return None if known or not looks_like_code else f"there is no {name}"
 
 

@@ -91,7 +91,6 @@ def stopped_after(model: Any, n: int, fit: Callable[[Any], Any]) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore::bagwise.NearChanceWarning")
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_wherever_it_is_interrupted(name: str) -> None:
     model, (first, second) = CASES[name]

@@ -194,3 +194,20 @@ def test_one_pass_gives_what_single_calls_give() -> None:
             (found.bag_p, found.bag_std, found.p, found.std), (bag_p, bag_std, p, std), strict=True
         ):
             np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_no_bag_is_less_probable_than_its_instances_nor_more_than_their_sum() -> None:
+    rng = np.random.default_rng(5)
+    bags = bw.Bags.from_list([rng.normal(size=(n, 2)) for n in (1, 2, 5, 40, 3)] * 4)
+    train = bw.Bags.from_list([rng.normal(size=(4, 2)) for _ in range(12)], y=[0, 1] * 6)
+    for mean in (-2000.0, -40.0, -3.0, 0.0, 3.0):
+        far = {"kernel": bw.kernels.RBF(1.0, 1.0), "mean": mean, "learn_hyperparameters": False}
+        model = bw.VGPMIL(**far, random_state=0).fit(train)
+        found = model.posterior_.predicted(bags.X, bags.offsets, joint=True, instances=True)
+        starts = bags.offsets[:-1]
+        assert found.joint is not None and found.instances is not None
+        log_p = found.joint.log_positive
+        assert np.all(log_p >= np.maximum.reduceat(found.instances.log_positive, starts))
+        total = np.logaddexp.reduceat(found.instances.log_positive, starts)
+        assert np.all(log_p <= np.minimum(total, 0) + 1e-9)
+        np.testing.assert_allclose(np.exp(log_p) + np.exp(found.joint.log_negative), 1)

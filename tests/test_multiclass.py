@@ -221,7 +221,6 @@ def test_arrays_are_bags_of_one() -> None:
 # --- scikit-learn -------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::bagwise.NearChanceWarning")  # some draw labels at random
 @parametrize_with_checks([bw.OneVsRestMIL(quick(n_inducing=20))])
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)

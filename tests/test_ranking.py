@@ -86,9 +86,10 @@ def test_fitted_bags_near_chance_are_a_warning() -> None:
             model.fit(flat)
 
 
+@pytest.mark.filterwarnings("error::bagwise.NearChanceWarning")
 @pytest.mark.parametrize("score", ["auto", "joint"])
 def test_what_was_learned_is_not_doubted(score: str) -> None:
-    bw.ProbitVGPMIL(**FAST, bag_score=score).fit(separable_bags(40, 2))  # warnings are errors
+    bw.ProbitVGPMIL(**FAST, bag_score=score).fit(separable_bags(40, 2))
 
 
 def test_scores_of_refits_are_not_looked_at_by_themselves() -> None:

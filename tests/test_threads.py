@@ -99,14 +99,14 @@ def test_fits_and_predictions_of_small_problems(
     model.fit(bags, callbacks=[lambda *step: seen.append(now())])
     assert set(seen) == {1} and now() == 3
     model = model.for_task() if isinstance(model, bw.MultiTaskMIRVM) else model
-    instances = type(model.posterior_).instances
+    predicted = type(model.posterior_).predicted
 
-    def spy(self: Any, X: Any) -> Any:
+    def spy(self: Any, *arguments: Any, **parts: Any) -> Any:
         seen.append(now())
-        return instances(self, X)
+        return predicted(self, *arguments, **parts)
 
     seen.clear()
-    monkeypatch.setattr(type(model.posterior_), "instances", spy)
+    monkeypatch.setattr(type(model.posterior_), "predicted", spy)
     monkeypatch.setattr(type(model), "_predictor", lambda self, bags: self.posterior_)
     model.predict_instance_proba(bags)
     model.top_instances(bags)

@@ -330,9 +330,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             return  # what is in files or with workers is not read once more
         some = some_of_each_class(bags, T, RANKED_ROWS)
         ranked = bags if len(some) == len(bags) else bags[some]
-        both, _ = self._bag_probability(self._predicted(ranked, second=False))
-        which = "even the bags that the model was fitted to"
-        warn_near_chance(both[:, 1], ranked, T[some], which)
+        p, _ = self._predictor(ranked).bags(ranked.X, ranked.offsets, "joint")
+        warn_near_chance(p, ranked, T[some], "even the bags that the model was fitted to")
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

@@ -283,7 +283,8 @@ def _controlled(found: Sampled) -> tuple[Array, Array, Array]:
     if found.log_weight is not None:
         positive = np.clip(positive, 1e-12, 1 - CONTROLLED / 10)
     negative = np.log1p(-positive)
-    return negative, np.log(positive), _scatter(terms) * np.exp(-negative)
+    log_positive = np.log(np.maximum(positive, np.finfo(np.float64).tiny))
+    return negative, log_positive, _scatter(terms) * np.exp(-negative)
 
 
 def _controlled_spread(found: Sampled, estimate: Estimate, n: int) -> Array:
@@ -301,7 +302,7 @@ def _controlled_spread(found: Sampled, estimate: Estimate, n: int) -> Array:
     terms = terms - np.einsum("bk,bks->bs", share, known)
     p = np.exp(estimate.log_positive)
     spread = np.maximum(terms.mean(axis=1) - p**2, 0)
-    return spread * np.exp(-2 * estimate.log_negative)
+    return spread * np.exp(np.minimum(-2 * estimate.log_negative, 50.0))  # P0 is not that small
 
 
 def _regression(terms: Array, known: Array) -> Array:

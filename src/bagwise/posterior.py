@@ -161,7 +161,7 @@ class FeaturePosterior(ABC):
         )
         for values, of_many in zip(found, part, strict=True):
             values[several] = of_many
-        return found
+        return within_bounds(found, alone, starts)
 
     def residuals(
         self, X: Array, A: Array, kt: Array, weight: Array, starts: Array
@@ -336,6 +336,19 @@ def most_probable(found: Moments, offsets: Array) -> Moments:
     logit = found.log_positive - found.log_negative  # has no ties at 0 and 1
     top = np.array([a + np.argmax(logit[a:b]) for a, b in itertools.pairwise(offsets)])
     return Moments(*(x[top] for x in found))
+
+
+def within_bounds(bags: Moments, instances: Moments, starts: Array) -> Moments:
+    """max_n P(y_n = 1) <= P(T = 1) <= sum_n P(y_n = 1), which averages may miss by their error."""
+    low = np.maximum.reduceat(instances.log_positive, starts)
+    high = np.logaddexp.reduceat(instances.log_positive, starts)
+    positive = np.clip(bags.log_positive, low, np.minimum(high, 0.0))
+    negative = np.minimum(bags.log_negative, np.minimum.reduceat(instances.log_negative, starts))
+    rare = positive < np.log(0.5)
+    with np.errstate(divide="ignore"):  # the rarer label has the digits
+        negative = np.where(rare, np.log1p(-np.exp(positive)), negative)
+        positive = np.where(rare, positive, np.log1p(-np.exp(negative)))
+    return Moments(negative, positive, np.minimum(bags.log_ratio, -negative))
 
 
 def noisy_or(found: Moments, offsets: Array) -> Moments:

@@ -28,7 +28,6 @@ FAST: dict[str, Any] = {"random_state": 0, "max_iter": 200, "tol": 1e-4}
 FAST_GP: dict[str, Any] = FAST | {"n_inducing": 10}
 each_model = pytest.mark.parametrize("name", NAMES)
 # What positive bags have in common is then that they lack something, which no model here can learn.
-labels_turned_round = pytest.mark.filterwarnings("ignore::bagwise.NearChanceWarning")
 each_gp_model = pytest.mark.parametrize("name", GP_NAMES)
 each_linear_model = pytest.mark.parametrize("name", LINEAR_NAMES)
 
@@ -87,7 +86,6 @@ def expected_failed_checks(estimator: Any) -> dict[str, str]:
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:no feature's weight exceeds:UserWarning")  # as of selectors
-@pytest.mark.filterwarnings("ignore::bagwise.NearChanceWarning")  # some draw labels at random
 @parametrize_with_checks(
     [make(name) for name in NAMES], expected_failed_checks=expected_failed_checks
 )
@@ -178,7 +176,6 @@ def test_separable_bags_are_learned(name: str, bags: bw.Bags) -> None:
         assert p[witness].mean() > 0.7 and p[~witness].mean() < 0.3
 
 
-@labels_turned_round
 @each_model
 def test_y_overrides_the_labels_of_the_bags(name: str, bags: bw.Bags) -> None:
     flipped = make(name).fit(bags, 1 - bags.y)
@@ -203,7 +200,6 @@ def test_refitting_forgets(name: str, bags: bw.Bags) -> None:
     )
 
 
-@labels_turned_round
 @each_model
 @pytest.mark.parametrize(
     "values", [("healthy", "ill"), (False, True), (-1, 1), (0.0, 1.0), (7, 3)], ids=repr

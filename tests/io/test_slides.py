@@ -99,6 +99,7 @@ def test_a_stray_patch_does_not_spoil_the_grid() -> None:
     np.testing.assert_array_equal(slide.grid_coords()[:64], cells)
 
 
+@pytest.mark.filterwarnings("ignore:f is constant")  # all slides are alike
 def test_ising_model_learns_from_a_slide_file(tmp_path: Path) -> None:
     slides = []
     for i in range(8):
