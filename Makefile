@@ -57,8 +57,8 @@ test: lint
 # are the oldest and run on every x86-64; a BLAS that has no such kernels takes its own.
 CORE ?= Prescott
 WITHOUT_NUMBERS := tests/browser tests/deep tests/detection tests/io tests/trust/test_faults.py \
-	tests/trust/test_security.py tests/equivalence/test_distributed.py tests/test_fetch.py \
-	tests/test_examples.py
+	tests/trust/test_security.py tests/equivalence/test_distributed.py tests/datasets/test_fetch.py \
+	tests/docs/test_examples.py
 test-cores: $(VENV)/.stamp-dev
 	OPENBLAS_CORETYPE=$(CORE) $(ONE_THREAD) $(BIN)/python -m pytest -q -n 2 \
 		$(addprefix --ignore=,$(WITHOUT_NUMBERS)) --ignore-glob='*/test_cli*.py' tests src/bagwise
@@ -75,7 +75,7 @@ docs: $(VENV)/.stamp-docs
 	@echo "open docs/_build/html/index.html"
 
 test-torch: $(VENV)/.stamp-torch
-	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/test_images_guide.py tests/test_examples.py src/bagwise/deep
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/deep tests/io tests/docs/test_images_guide.py tests/docs/test_examples.py src/bagwise/deep
 
 test-long: $(VENV)/.stamp-dev
 	$(ONE_THREAD) BAGWISE_LONG_TESTS=1 $(BIN)/python -m pytest tests/trust --deselect tests/trust/test_faults.py
@@ -87,7 +87,7 @@ fuzz: $(VENV)/.stamp-dev
 	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python tests/trust/fuzz_model_files.py --inputs $(INPUTS) --first $(FIRST)
 
 faults: $(VENV)/.stamp-dev
-	$(ONE_THREAD) BAGWISE_LONG_TESTS=1 $(BIN)/python -m pytest -s tests/trust/test_faults.py tests/equivalence/test_checkpoints.py tests/equivalence/test_distributed.py tests/test_fetch.py
+	$(ONE_THREAD) BAGWISE_LONG_TESTS=1 $(BIN)/python -m pytest -s tests/trust/test_faults.py tests/equivalence/test_checkpoints.py tests/equivalence/test_distributed.py tests/datasets/test_fetch.py
 
 # Settings in pyproject.toml say which files are the core.
 coverage: $(VENV)/.stamp-dev

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from models import bird_bags, run_studies, show
 from shared_data import load
 from sklearn.model_selection import StratifiedKFold
 
@@ -20,6 +19,7 @@ from bagwise.baselines import BASELINES
 from bagwise.benchmark import make_model
 from bagwise.benchmark.registry import published_vgpmil
 from bagwise.metrics import accuracy, expected_calibration_error, log_likelihood, roc_auc
+from models import bird_bags, run_studies, show
 
 FRESH = (1001, 1002, 1003)  # seeds of generators that no choice was made with
 Truth = np.ndarray

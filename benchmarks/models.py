@@ -16,9 +16,9 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 import bagwise as bw
-from bagwise.estimators import GaussianProcessMIL
 from bagwise.kernels import Matern
 from bagwise.metrics import average_precision, roc_auc
+from bagwise.models.vgpmil import GaussianProcessMIL
 
 Model = Callable[[], GaussianProcessMIL]
 FACTORISED = {"label_posterior": "factorised", "H": 100.0}

@@ -22,7 +22,7 @@ from scipy import special
 from sklearn.exceptions import ConvergenceWarning
 
 import bagwise as bw
-from bagwise.execution import FLOAT64_FEATURES
+from bagwise.core.inference.passes import FLOAT64_FEATURES
 
 SIZES, INDUCING, FEATURES = (10_000, 100_000, 1_000_000), (50, 200, 500), (8, 128)
 BAG_SIZE = 100

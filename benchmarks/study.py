@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 import bagwise as bw
-from bagwise.bag_calibration import calibrate, logits
+from bagwise.core.calibration.bags import calibrate, logits
 from bagwise.kernels import RBF, Kernel, Linear, Matern
 from bagwise.metrics import accuracy, log_likelihood, roc_auc
 

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import bagwise as bw
-from bagwise.estimators import GaussianProcessMIL
+from bagwise.models.vgpmil import GaussianProcessMIL
 
 MODELS: tuple[type[GaussianProcessMIL], ...] = (bw.VGPMIL, bw.ProbitVGPMIL)
 N_FEATURES = 16

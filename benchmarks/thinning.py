@@ -13,15 +13,15 @@ import time
 
 import numpy as np
 
-from bagwise.execution import TrainingData
-from bagwise.features import whitener
-from bagwise.inducing import kmeans_points
-from bagwise.infer.fit import LEARNING_ROWS, START_MEAN
-from bagwise.infer.hyper import EvidenceObjective, Hyperparameters, learn
-from bagwise.infer.thinning import thin
+from bagwise.core.features import whitener
+from bagwise.core.inducing import kmeans_points
+from bagwise.core.inference.driver import LEARNING_ROWS, START_MEAN
+from bagwise.core.inference.hyper import EvidenceObjective, Hyperparameters, learn
+from bagwise.core.inference.passes import TrainingData
+from bagwise.core.inference.thinning import thin
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.links import Probit
 from bagwise.kernels import RBF
-from bagwise.labels import BagLikelihood
-from bagwise.links import Probit
 
 TRUE = RBF(9.0, 1.5)
 JITTER, PRIOR_SCALE = 1e-6, 0.5

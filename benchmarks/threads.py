@@ -5,7 +5,7 @@
 The ratio of the times with all threads and with one, of fits and of instance predictions, in one
 run: below 1 several threads gain. Times are the shortest of several turns, which alternate, so that
 other programs disturb both alike. The limit on the multiplications of one pass (work) that bagwise
-sets by itself, `bagwise.threads.SMALL_WORK`, is 0 here, so that nothing is limited but by this
+sets by itself, `bagwise.core.threads.SMALL_WORK`, is 0 here, so that nothing is limited but by this
 program.
 """
 
@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 import bagwise as bw
-from bagwise import threads
+from bagwise.core import threads
 from bagwise.kernels import RBF
 
 SIZES = (  # bags, rows in each, features, inducing points

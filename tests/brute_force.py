@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from scipy import special
 
-from bagwise.labels import Targets
+from bagwise.core.likelihoods.at_least_one import Targets
 
 Log = Callable[[np.ndarray], np.ndarray]
 

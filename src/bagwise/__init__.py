@@ -23,7 +23,16 @@ if TYPE_CHECKING:
         report,
     )
     from bagwise.bags import Bags
-    from bagwise.estimators import (
+    from bagwise.core.files.modelfile import ModelFileError
+    from bagwise.core.warnings import NearChanceWarning
+    from bagwise.models.ising import IsingVGPMIL
+    from bagwise.models.mirvm import MIRVM, RVM, MILogisticRegression
+    from bagwise.models.multitask import MultiTaskMIRVM
+    from bagwise.models.one_vs_rest import OneVsRestMIL
+    from bagwise.models.persistence import load, save
+    from bagwise.models.progress import Progress
+    from bagwise.models.transformer import InstanceTransformer
+    from bagwise.models.vgpmil import (
         PGVGPMIL,
         VGPMIL,
         GammaVGPMIL,
@@ -31,15 +40,6 @@ if TYPE_CHECKING:
         ProbitVGPMIL,
         PsiVGPMIL,
     )
-    from bagwise.exceptions import NearChanceWarning
-    from bagwise.io.modelfile import ModelFileError
-    from bagwise.ising_estimator import IsingVGPMIL
-    from bagwise.multiclass import OneVsRestMIL
-    from bagwise.multitask import MultiTaskMIRVM
-    from bagwise.progress import Progress
-    from bagwise.rvm_estimators import MIRVM, RVM, MILogisticRegression
-    from bagwise.saving import load, save
-    from bagwise.transformers import InstanceTransformer
 
 __version__ = "0.1.0"
 
@@ -81,24 +81,24 @@ __all__ = [
 # Names are imported when first used, so that the command line answers at once.
 _HOME = {
     "Bags": "bagwise.bags",
-    "GammaVGPMIL": "bagwise.estimators",
-    "InstanceTransformer": "bagwise.transformers",
-    "IsingVGPMIL": "bagwise.ising_estimator",
-    "LargeMarginVGPMIL": "bagwise.estimators",
-    "MILogisticRegression": "bagwise.rvm_estimators",
-    "MIRVM": "bagwise.rvm_estimators",
-    "ModelFileError": "bagwise.io.modelfile",
-    "MultiTaskMIRVM": "bagwise.multitask",
-    "NearChanceWarning": "bagwise.exceptions",
-    "PGVGPMIL": "bagwise.estimators",
-    "OneVsRestMIL": "bagwise.multiclass",
-    "ProbitVGPMIL": "bagwise.estimators",
-    "Progress": "bagwise.progress",
-    "PsiVGPMIL": "bagwise.estimators",
-    "RVM": "bagwise.rvm_estimators",
-    "VGPMIL": "bagwise.estimators",
-    "load": "bagwise.saving",
-    "save": "bagwise.saving",
+    "GammaVGPMIL": "bagwise.models.vgpmil",
+    "InstanceTransformer": "bagwise.models.transformer",
+    "IsingVGPMIL": "bagwise.models.ising",
+    "LargeMarginVGPMIL": "bagwise.models.vgpmil",
+    "MILogisticRegression": "bagwise.models.mirvm",
+    "MIRVM": "bagwise.models.mirvm",
+    "ModelFileError": "bagwise.core.files.modelfile",
+    "MultiTaskMIRVM": "bagwise.models.multitask",
+    "NearChanceWarning": "bagwise.core.warnings",
+    "PGVGPMIL": "bagwise.models.vgpmil",
+    "OneVsRestMIL": "bagwise.models.one_vs_rest",
+    "ProbitVGPMIL": "bagwise.models.vgpmil",
+    "Progress": "bagwise.models.progress",
+    "PsiVGPMIL": "bagwise.models.vgpmil",
+    "RVM": "bagwise.models.mirvm",
+    "VGPMIL": "bagwise.models.vgpmil",
+    "load": "bagwise.models.persistence",
+    "save": "bagwise.models.persistence",
 }
 _MODULES = (
     "baselines",

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import bagwise as bw
-from bagwise.base import GaussianProcessMIL
-from bagwise.estimators import MODELS
+from bagwise.models._gaussian_process import GaussianProcessMIL
+from bagwise.models.vgpmil import MODELS
 from toy_bags import separable_bags
 
 NAMES = sorted(MODELS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bagwise.boxes import Box, as_boxes, boxes_of, iou
+from bagwise.bags.boxes import Box, as_boxes, boxes_of, iou
 from bagwise.detection import non_maximum_suppression
 
 

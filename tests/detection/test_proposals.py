@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bagwise.boxes import iou
+from bagwise.bags.boxes import iou
 from bagwise.datasets import make_digit_canvases
 from bagwise.detection import (
     GradientHistograms,

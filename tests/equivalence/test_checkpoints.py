@@ -16,10 +16,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import bagwise as bw
-from bagwise.checkpoints import fingerprint, previous
-from bagwise.classifier import register_kernels
-from bagwise.graphs import neighbor_graph
-from bagwise.infer.monitor import Monitor
+from bagwise.bags.graphs import neighbor_graph
+from bagwise.core.inference.checkpoints import fingerprint, previous
+from bagwise.core.inference.monitor import Monitor
+from bagwise.models._base import register_kernels
 
 B, SIZE = 40, 5
 MODELS: dict[str, Callable[..., Any]] = {

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_cli_tables import good, refused, small_frame
 
 import bagwise as bw
+from bagwise.bags.rows import column_moments
+from bagwise.cli.label_leaks import suspects
+from bagwise.core.inference.sites import Chunk
+from bagwise.core.likelihoods.at_least_one import Targets
+from bagwise.core.linear import penalty
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
-from bagwise.distributed.data import PartChunks
-from bagwise.labels import Targets
-from bagwise.leaks import suspects
-from bagwise.rows import column_moments
-from bagwise.rvm import penalty
-from bagwise.sites import Chunk
-from test_cli_tables import good, refused, small_frame
+from bagwise.distributed.passes import PartChunks
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings(
@@ -91,7 +91,7 @@ def test_distributed_fits_are_serial_fits(name: str, client: Any) -> None:
 def test_thinned_rows_are_those_of_a_serial_fit(
     name: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bagwise.infer.fit.LEARNING_ROWS", 240)
+    monkeypatch.setattr("bagwise.core.inference.driver.LEARNING_ROWS", 240)
     bags = make_bags(24, 25)
     model = MODELS[name][0]
     serial = model(**SETTINGS).fit(bags)
@@ -389,7 +389,7 @@ def test_mistakes_with_clusters_end_in_one_line(client: Any, tables: Path, tmp_p
 
 
 def test_schedulers_that_do_not_answer(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bagwise import cluster_workflow
+    from bagwise.cli import cluster_workflow
 
     monkeypatch.setattr(cluster_workflow, "PATIENCE", 0.3)
     a = tables / "part-a.parquet"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.features import kernel_matrix
+from bagwise.core.features import kernel_matrix
 
 FILES = ["peers_a", "peers_b"]
 Arrays = dict[str, np.ndarray]

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise import storage
-from bagwise.execution import FeatureSource, Sweeper, TrainingData
-from bagwise.features import Whitener, whitener
+from bagwise.core.features import Whitener, whitener
+from bagwise.core.inference import feature_store as storage
+from bagwise.core.inference.passes import FeatureSource, Sweeper, TrainingData
 from bagwise.kernels import RBF
 
 B, SIZE, D = 30, 5, 3

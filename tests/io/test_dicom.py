@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bagwise.graphs import neighbor_graph
+from bagwise.bags.graphs import neighbor_graph
 from bagwise.io import DicomError, read_dicom_bags, read_dicom_series, window, windowed
 
 pydicom = pytest.importorskip(

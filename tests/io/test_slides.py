@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.graphs import neighbor_graph
+from bagwise.bags.graphs import neighbor_graph
 from bagwise.io import (
     SlideFeatures,
     SlideFileError,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise import linalg
+from bagwise.core import linalg
+from bagwise.core.features import whitener
+from bagwise.core.inference.gibbs import truncated_normal
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.links import Link, Logistic, Probit
 from bagwise.densities import HyperbolicSecant
-from bagwise.features import whitener
-from bagwise.infer.gibbs import truncated_normal
-from bagwise.labels import BagLikelihood
-from bagwise.links import Link, Logistic, Probit
 from brute_force import make_targets
 
 RTOL = 1e-10

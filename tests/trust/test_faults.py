@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.checkpoints import previous
+from bagwise.core.inference.checkpoints import previous
 from bagwise.distributed import DaskBags, PartError, cluster
 from bagwise.distributed.cluster import Cluster
 from bagwise.io import (

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 
 from bagwise.bags import Bags
-from bagwise.classifier import bag_accuracy
-from bagwise.fitting import all_or_nothing
-from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, record_features
+from bagwise.models._base import bag_accuracy
+from bagwise.models.fitting import all_or_nothing
+from bagwise.models.inputs import bags_to_fit, bags_to_predict, binary_targets, record_features
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from bagwise.baselines.base import (
     Offsets,
     from_logit,
 )
-from bagwise.parameters import check_integer
+from bagwise.core.parameters import check_integer
 
 LARGEST_STEP = 5.0  # where every bag is mostly right the best step would be infinite
 _FAR = 1e30  # in deviations: beyond all thresholds of trees, which compare in float32

@@ -25,7 +25,7 @@ from bagwise.baselines.base import (
     Offsets,
     from_logit,
 )
-from bagwise.parameters import check_choice, check_integer, check_number
+from bagwise.core.parameters import check_choice, check_integer, check_number
 
 BLOCK = 1024  # rows of the kernel matrix at a time
 

@@ -17,8 +17,8 @@ from bagwise.baselines import BASELINES
 from bagwise.datasets.fetch import Home
 from bagwise.datasets.readers import npz_table
 from bagwise.datasets.sources import data_folder
-from bagwise.estimators import MODELS, VGPMIL
 from bagwise.kernels import RBF
+from bagwise.models.vgpmil import MODELS, VGPMIL
 
 DEFAULT_SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
 DEFAULT_MODELS = ("ProbitVGPMIL", "VGPMIL", "VGPMIL-V17", *BASELINES)

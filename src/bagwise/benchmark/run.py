@@ -19,8 +19,8 @@ from bagwise.benchmark.registry import (
 )
 from bagwise.benchmark.report import write_report
 from bagwise.benchmark.results import Key, Row, Store
+from bagwise.core.parameters import check_integer
 from bagwise.datasets.fetch import Home
-from bagwise.parameters import check_integer
 
 Announce = Callable[[int, int, Key], None]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.parameters import check_choice, check_integer
+from bagwise.core.parameters import check_choice, check_integer
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.parameters import check_integer, check_number
+from bagwise.core.parameters import check_integer, check_number
 
 Ints = NDArray[np.int64]
 Array = NDArray[Any]

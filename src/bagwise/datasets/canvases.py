@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from sklearn.datasets import load_digits
 
-from bagwise.boxes import Box, iou
-from bagwise.parameters import check_choice, check_integer, check_number
+from bagwise.bags.boxes import Box, iou
+from bagwise.core.parameters import check_choice, check_integer, check_number
 
 Floats = NDArray[np.float64]
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.parameters import check_choice, check_integer
 from bagwise.datasets.catalogue import FASHION_PACKAGE, FASHION_SITE, MNIST, MNIST_MIRROR, entry
 from bagwise.datasets.digits import (
     balanced_counts,
@@ -23,7 +24,6 @@ from bagwise.datasets.digits import (
 from bagwise.datasets.fetch import Home, not_found, removed_if_wrong
 from bagwise.datasets.readers import gzip_content, idx_array, tar_member
 from bagwise.datasets.sources import Archive, data_folder, obtain, present
-from bagwise.parameters import check_choice, check_integer
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

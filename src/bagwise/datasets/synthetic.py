@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from bagwise.bags import Bags
-from bagwise.parameters import check_integer
+from bagwise.core.parameters import check_integer
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

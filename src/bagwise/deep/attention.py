@@ -13,11 +13,11 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.classifier import bag_accuracy, generator
-from bagwise.fitting import all_or_nothing
+from bagwise.core.parameters import check_choice, check_integer, check_number
 from bagwise.io.requirements import require
-from bagwise.parameters import check_choice, check_integer, check_number
-from bagwise.validation import bags_to_fit, bags_to_predict, binary_targets, record_features
+from bagwise.models._base import bag_accuracy, generator
+from bagwise.models.fitting import all_or_nothing
+from bagwise.models.inputs import bags_to_fit, bags_to_predict, binary_targets, record_features
 
 Array = NDArray[Any]
 

@@ -14,15 +14,15 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.boxes import Box, Detection, as_boxes, boxes_of, iou
+from bagwise.bags.boxes import Box, Detection, as_boxes, boxes_of, iou
+from bagwise.core.parameters import check_integer, check_number
 from bagwise.detection.encoders import GradientHistograms
 from bagwise.detection.files import save_detector
 from bagwise.detection.nms import non_maximum_suppression
 from bagwise.detection.proposals import SlidingWindows
 from bagwise.detection.targets import check_boxed_images, image_targets
-from bagwise.estimators import ProbitVGPMIL
-from bagwise.fitting import all_or_nothing
-from bagwise.parameters import check_integer, check_number
+from bagwise.models.fitting import all_or_nothing
+from bagwise.models.vgpmil import ProbitVGPMIL
 
 Floats = NDArray[np.float64]
 

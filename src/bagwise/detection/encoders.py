@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from bagwise.boxes import as_boxes
+from bagwise.bags.boxes import as_boxes
 from bagwise.detection.proposals import grey_values
 
 Floats = NDArray[np.float64]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.boxes import Box, Detection, boxes_of, iou
-from bagwise.parameters import check_choice, check_number
+from bagwise.bags.boxes import Box, Detection, boxes_of, iou
+from bagwise.core.parameters import check_choice, check_number
 
 Floats = NDArray[np.float64]
 Truth = Sequence[Sequence[Box]]

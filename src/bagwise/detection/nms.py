@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bagwise.boxes import as_boxes, iou
-from bagwise.parameters import check_number
+from bagwise.bags.boxes import as_boxes, iou
+from bagwise.core.parameters import check_number
 
 
 def non_maximum_suppression(

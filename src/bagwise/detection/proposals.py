@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.boxes import as_boxes
-from bagwise.parameters import check_integer, check_number
+from bagwise.bags.boxes import as_boxes
+from bagwise.core.parameters import check_integer, check_number
 
 Floats = NDArray[np.float64]
 

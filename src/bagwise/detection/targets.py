@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.boxes import Box, boxes_of
+from bagwise.bags.boxes import Box, boxes_of
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]

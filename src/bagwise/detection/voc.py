@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from bagwise.boxes import Box, Detection
-from bagwise.io.atomic import atomic_file
+from bagwise.bags.boxes import Box, Detection
+from bagwise.core.files.atomic import atomic_file
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50

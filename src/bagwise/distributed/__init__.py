@@ -11,9 +11,9 @@ pass sends the current q to every part and gets sums back: the very step of a lo
 worker is lost, Dask reads its parts again elsewhere.
 """
 
+from bagwise.distributed.bags import DaskBags, connected
 from bagwise.distributed.cluster import PartError
-from bagwise.distributed.dask_bags import DaskBags, connected
-from bagwise.distributed.data import DistributedData, training_data
+from bagwise.distributed.passes import DistributedData, training_data
 from bagwise.distributed.rows import DaskRows
 
 __all__ = ["DaskBags", "DaskRows", "DistributedData", "PartError", "connected", "training_data"]

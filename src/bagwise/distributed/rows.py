@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.bags.rows import RowSource, column_moments, column_range
 from bagwise.distributed.cluster import Cluster
-from bagwise.rows import RowSource, column_moments, column_range
 
 Array = NDArray[Any]
 

@@ -1,5 +1,7 @@
 """Reading and writing: models, tables, slide features, CT series, pictures; never runs code."""
 
+from bagwise.core.files.codec import ModelFileError, register
+from bagwise.core.files.modelfile import SCHEMA_VERSION, read_state, write_state
 from bagwise.io.columns import Columns
 from bagwise.io.dicom import (
     CT_WINDOWS,
@@ -14,11 +16,9 @@ from bagwise.io.dicom import (
 from bagwise.io.geojson import write_geojson
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.images import ImageFileError, read_image, read_image_folders
-from bagwise.io.modelfile import SCHEMA_VERSION, read_state, write_state
 from bagwise.io.row_files import Hdf5Rows, ParquetRows
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, grid_stride, slides_to_bags
 from bagwise.io.slide_tables import read_slide, read_slide_table
-from bagwise.io.state_codec import ModelFileError, register
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
 from bagwise.io.torch_files import read_slide_pt

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from bagwise.column_names import KNOWN, find, find_coords, numbers_rows
+from bagwise.bags.column_names import KNOWN, find, find_coords, numbers_rows
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:

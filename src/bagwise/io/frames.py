@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.io.columns import Columns, guess
-from bagwise.io.places import Places
+from bagwise.io.row_places import Places
 from bagwise.io.streams import CheckedText, TableError, open_source
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bagwise.io.atomic import atomic_file
+from bagwise.core.files.atomic import atomic_file
 
 
 def write_geojson(

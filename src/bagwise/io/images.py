@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.parameters import check_choice
 from bagwise.io.requirements import require
-from bagwise.parameters import check_choice
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 64 * 2**20  # an image that claims more is refused before it is unpacked

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.bags.rows import RowSource
 from bagwise.io.requirements import require
-from bagwise.rows import RowSource
 
 Array = NDArray[Any]
 Path = str | os.PathLike[str]

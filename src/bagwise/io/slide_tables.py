@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.parameters import check_choice
 from bagwise.io.frames import plain_values
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, slides_to_bags
 from bagwise.io.torch_files import read_slide_pt
-from bagwise.parameters import check_choice
 
 READERS = {".h5": read_slide_h5, ".hdf5": read_slide_h5, ".pt": read_slide_pt}
 FOLDERS = ("", "h5_files", "pt_files")  # CLAM keeps its files in folders below

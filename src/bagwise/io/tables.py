@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise import bag_inputs as inputs
-from bagwise.bag_checks import show
-from bagwise.bags import Bags
+from bagwise.bags import Bags, inputs
+from bagwise.bags.checks import show
 from bagwise.io.columns import (
     Columns,
     almost_numeric,
@@ -23,7 +22,7 @@ from bagwise.io.columns import (
     show_names,
 )
 from bagwise.io.frames import one_line, read_frame, require_io
-from bagwise.io.places import Places
+from bagwise.io.row_places import Places
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.io.atomic import atomic_file
+from bagwise.core.files.atomic import atomic_file
+from bagwise.core.parameters import check_integer
 from bagwise.io.requirements import require
-from bagwise.parameters import check_integer
 
 
 def write_predictions(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from bagwise.io.atomic import atomic_file
+from bagwise.core.files.atomic import atomic_file
 from bagwise.io.frames import DELIMITERS, NUMBER, require_io
 from bagwise.io.streams import TableError
 

@@ -12,6 +12,7 @@ from bagwise.metrics.bootstrap import (
     Band,
     bootstrap_interval,
     bootstrap_scores,
+    headline_intervals,
     precision_recall_band,
     roc_band,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "f1",
     "froc_band",
     "froc_curve",
+    "headline_intervals",
     "instance_scores",
     "log_likelihood",
     "precision",

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from bagwise.core.parameters import check_integer
 from bagwise.metrics.inputs import (
     Bools,
     Floats,
@@ -33,7 +34,6 @@ from bagwise.metrics.intervals import (
     units_of,
 )
 from bagwise.metrics.scores import average_precision, roc_auc
-from bagwise.parameters import check_integer
 
 Score = Callable[[Bools, Floats], float]
 _COPIES = 20  # rows per bag in a weighted sample, on average
@@ -256,3 +256,16 @@ def _precision_on(true: Floats, false: Floats, grid: Floats) -> Floats:
     best = np.maximum.accumulate(precision[::-1])[::-1]
     at = np.searchsorted(recall, grid - 1e-12, side="left")
     return np.asarray(best[np.minimum(at, len(best) - 1)], dtype=np.float64)
+
+
+def headline_intervals(
+    positive: NDArray[np.bool_], p: Any, groups: Any = None, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """The intervals of `bootstrap_scores`; none where there is one class only.
+
+    >>> headline_intervals(np.array([True, True]), [0.2, 0.8])
+    {}
+    """
+    if positive.all() or not positive.any():
+        return {}
+    return bootstrap_scores(positive, p, groups=groups, random_state=seed)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from bagwise.parameters import check_number
+from bagwise.core.parameters import check_number
 
 Floats = NDArray[np.float64]
 

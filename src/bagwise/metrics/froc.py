@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.core.parameters import check_integer
 from bagwise.metrics.inputs import (
     Bools,
     Floats,
@@ -16,7 +17,6 @@ from bagwise.metrics.inputs import (
     require_positive,
     tails,
 )
-from bagwise.parameters import check_integer
 
 
 @dataclass(frozen=True)

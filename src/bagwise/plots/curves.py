@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise import metrics
-from bagwise.bag_alignment import in_bag_order
+from bagwise.bags.alignment import in_bag_order
 from bagwise.metrics import Band
-from bagwise.one_model import check_one_model
+from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import INK, PROBABILITY, QUIET, axes_for, tidy, unit_square, vector
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bagwise.one_model import check_one_model
+from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import INK, TRACK, Floats, column, one_bag, require_matplotlib, vector
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags
-from bagwise.one_model import check_one_model
+from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import (
     INK,
     POSITIVE,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise.one_model import check_one_model
-from bagwise.parameters import check_integer
+from bagwise.core.parameters import check_integer
+from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import SERIES, axes_for, column, tidy
 
 if TYPE_CHECKING:

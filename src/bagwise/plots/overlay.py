@@ -171,7 +171,7 @@ def plot_detections(
         are not drawn.
     truth : for each image its true `Box` objects, drawn dashed in white.
 
-    >>> from bagwise.boxes import Detection
+    >>> from bagwise.bags.boxes import Detection
     >>> found = [[Detection("dog", (1, 1, 5, 5), 0.9, 0.05)]]
     >>> len(plot_detections([np.zeros((8, 8))], found).axes[0].patches)
     1

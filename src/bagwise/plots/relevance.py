@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise.one_model import check_one_model
+from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, axes_for, tidy, vector
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.metrics import within_bag_variability
-from bagwise.one_model import check_one_model
+from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import INK, PROBABILITY, SERIES, axes_for, tidy, vector
 
 if TYPE_CHECKING:

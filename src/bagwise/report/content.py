@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
-from bagwise.class_labels import class_names, in_model_labels
-from bagwise.classifier import Predictions
-from bagwise.model_card import (
+from bagwise.io.class_labels import class_names, in_model_labels
+from bagwise.models._base import Predictions
+from bagwise.models.training_bags import seen_in_fit
+from bagwise.report.model_card import (
     bag_score_line,
     describe_model,
     iterations,
@@ -23,8 +24,6 @@ from bagwise.model_card import (
     weight_lines,
 )
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
-from bagwise.seen_bags import seen_in_fit
-from bagwise.workflow import intervals, predict_all
 
 Array = NDArray[Any]
 SCALE = 10_000  # probabilities are written as whole numbers of this
@@ -51,7 +50,7 @@ def page_content(
     """Everything a page shows, with the predictions of `model` for `bags`."""
     labels = None if bags.y is None else in_model_labels(model, bags.y)
     # Instance labels are shown for comparison, so that nothing here may come from them.
-    found = predict_all(model, bags.with_instance_labels(None), labels)
+    found = model.predict_all(bags.with_instance_labels(None), y=labels)
     truth = None if labels is None else labels == model.classes_[1]
     classes = class_names(model)
     return {
@@ -88,7 +87,7 @@ def headline(
     ]
     if truth is None or truth.all() or not truth.any():
         return counts
-    limits = intervals(truth, found.bag_p, groups, seed)
+    limits = metrics.headline_intervals(truth, found.bag_p, groups, seed)
     return [*map(_figure_maker(truth, found, limits), HEADLINES), counts[0]]
 
 

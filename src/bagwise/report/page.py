@@ -8,8 +8,8 @@ from importlib.resources import files
 from typing import Any
 
 from bagwise.bags import Bags, as_bags
-from bagwise.io.atomic import atomic_file
-from bagwise.one_model import check_one_model
+from bagwise.core.files.atomic import atomic_file
+from bagwise.models.single_model import check_one_model
 from bagwise.report.content import page_content
 
 # JSON inside a script element must not end it, nor open a comment.

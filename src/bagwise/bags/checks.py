@@ -1,0 +1,380 @@
+"""Validation behind `bagwise.bags.Bags` (internal): failures state rule, value and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.utils import check_array
+
+from bagwise.bags.rows import RowSource, is_elsewhere
+
+Array = NDArray[Any]
+
+# Rows looked at together when searching for the first non-finite feature: the
+# search then needs a few MB however large X is.
+_BLOCK_ROWS = 4096
+
+
+def show(value: Any) -> str:
+    """Write a scalar as a user would type it: `'a'`, not `np.str_('a')`."""
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def some(values: Sequence[Any]) -> str:
+    """The first five values of a list, and how many there are.
+
+    >>> some([1, 2]), some(range(9))
+    ('[1, 2]', '[0, 1, 2, 3, 4, ...] (9 in all)')
+    """
+    if len(values) <= 5:
+        return f"[{', '.join(map(show, values))}]"
+    return f"[{', '.join(map(show, values[:5]))}, ...] ({len(values)} in all)"
+
+
+def is_missing(value: Any) -> bool:
+    """Say whether a single value is None, NaN, NaT or pandas' NA."""
+    # By name, so that pandas need not be imported.
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _first_missing(values: Array) -> int | None:
+    """Position of the first missing entry of a 1-D array, or None."""
+    if values.dtype.kind in "fc":
+        missing = np.isnan(values)
+    elif values.dtype.kind in "mM":
+        missing = np.isnat(values)
+    elif values.dtype.kind == "O":
+        missing = np.fromiter((is_missing(v) for v in values), bool, len(values))
+    else:
+        return None
+    return int(np.argmax(missing)) if missing.any() else None
+
+
+def _tidy(values: Array) -> Array:
+    """Give an object array of plain str, int or bool its own dtype.
+
+    Object arrays need pickle to be stored; tables deliver them for every column of text.
+    """
+    if values.dtype.kind != "O" or not len(values):
+        return values
+    kinds = {type(v) for v in values}
+    return np.array(values.tolist()) if kinds in ({str}, {int}, {bool}) else values
+
+
+def as_1d(values: ArrayLike, name: str) -> Array:
+    """Turn ids, labels or groups into a 1-D array without missing entries."""
+    # With mixed types np.asarray would turn numbers into text: keep them as they are.
+    mixed = isinstance(values, list | tuple) and len({type(v) for v in values}) > 1
+    array = _as_array(values, name)
+    if mixed and _has_text(values):
+        array = np.asarray(values, dtype=object)
+    if array.ndim != 1:
+        raise ValueError(
+            f"{name} must be one-dimensional; got shape {array.shape}; "
+            f"for a single column pass {name}.ravel()"
+        )
+    row = _first_missing(array)
+    if row is not None:
+        raise ValueError(
+            f"{name} must not have missing entries; entry {row} is {show(array[row])}; "
+            "leave these bags out, or fill the entry in"
+        )
+    return _tidy(array)
+
+
+def _has_text(values: Any) -> bool:
+    return any(isinstance(v, str | bytes) for v in values)
+
+
+def check_per_bag(values: ArrayLike, n_bags: int, n_rows: int, name: str) -> Array:
+    """Check labels, groups or ids: one non-missing entry per bag."""
+    array = as_1d(values, name)
+    if len(array) == n_bags:
+        return array
+    hint = "pass one entry per bag, in the order of the bags (np.unique(bag_ids) in from_arrays)"
+    if len(array) == n_rows:
+        hint += (
+            "; these look like one per row: take "
+            f"{name}[np.unique(bag_ids, return_index=True)[1]], or use Bags.from_frame"
+        )
+    raise ValueError(f"{name} must have one entry per bag: {n_bags}; got {len(array)}; {hint}")
+
+
+def check_bag_ids(bag_ids: ArrayLike, n_rows: int) -> tuple[Array, Array]:
+    """Return the sorted distinct bag ids and, for each row, the position of its bag."""
+    array = as_1d(bag_ids, "bag_ids")
+    if len(array) != n_rows:
+        raise ValueError(
+            f"bag_ids must have one entry per row of X: {n_rows}; got {len(array)}; "
+            "repeat the id of a bag for each of its instances"
+        )
+    try:
+        ids, bag_of_row = np.unique(array, return_inverse=True)
+    except TypeError as error:
+        raise TypeError(
+            "bag_ids must be of one type so that bags can be put in order; got a mixture of "
+            f"{sorted({type(v).__name__ for v in array})}; convert them, e.g. with "
+            "[str(i) for i in bag_ids]"
+        ) from error
+    return ids, bag_of_row
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise where entries of a numpy masked array are masked: np.asarray would unmask them."""
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
+        return
+    first = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(values))[0])
+    place = first[0] if len(first) == 1 else first
+    unknown = f"{name}.filled(-1) for unknown labels, or " if name == "instance_labels" else ""
+    raise ValueError(
+        f"{name} must not be masked; {int(np.ma.count_masked(values))} entries are, the first at "
+        f"{place}; {unknown}drop or impute them, or pass {name}.data to use what the mask hides"
+    )
+
+
+def _as_array(values: Any, name: str) -> Array:
+    """np.asarray with an error of ours for ragged input and for masked entries."""
+    refuse_masked(values, name)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be a rectangular array; got rows of different lengths; for bags of "
+            "different sizes pass a list with one 2-D array per bag to Bags.from_list"
+        ) from error
+
+
+def _reject_text(values: Any, name: str) -> None:
+    """Refuse strings, numeric ones too: check_array would silently convert those."""
+    probe = _as_array(values, name)
+    kind = probe.dtype.kind
+    if kind in "USVTmM" or (kind == "O" and _has_text(probe.flat)):
+        raise ValueError(
+            f"{name} must be numbers, not bytes/strings or dates; got dtype {probe.dtype} with "
+            f"such values; convert them explicitly, e.g. {name}.astype(float)"
+        )
+    if name == "X" and probe.ndim == 3:
+        raise ValueError(
+            "Found array with dim 3, while dim <= 2 is required: X is (instances, features); "
+            f"got shape {probe.shape}; if the first axis is bags, pass Bags.from_list(list(X))"
+        )
+
+
+def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
+    """Check that X is a dense, real (n, D) array and make it float; finiteness comes later.
+
+    float32 and float64 arrays come back without a copy. Non-finite features are looked for by
+    `check_finite`, which can name the bag.
+    """
+    if isinstance(X, RowSource):  # says its shape and dtype, and is read in blocks later
+        return cast(Array, X)
+    if not sparse.issparse(X):
+        _reject_text(X, "X")
+    return np.asarray(
+        check_array(
+            X,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+            estimator=estimator_name,
+            input_name="X",
+        )
+    )
+
+
+def check_sortable(X: Any) -> None:
+    """Raise where putting rows in order would load a file."""
+    if is_elsewhere(X):
+        raise ValueError(
+            "the rows of a file must be sorted by bag, since it is not loaded; sort the file, or "
+            "load it with np.array(X)"
+        )
+
+
+def check_finite(
+    X: Array, offsets: Array, ids: Array, row_index: Array, names: tuple[str, ...] | None
+) -> None:
+    """Raise, naming bag, row and feature, if X has a NaN or infinite entry."""
+    for start in range(0, len(X), _BLOCK_ROWS):
+        block = X[start : start + _BLOCK_ROWS]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.sum(block)):  # no temporary; a finite sum has finite terms
+                continue
+        bad = ~np.isfinite(block)
+        if bad.any():
+            row, column = np.unravel_index(int(np.argmax(bad)), bad.shape)
+            _raise_non_finite(X, start + int(row), int(column), offsets, ids, row_index, names)
+
+
+def _raise_non_finite(
+    X: Array,
+    row: int,
+    column: int,
+    offsets: Array,
+    ids: Array,
+    row_index: Array,
+    names: tuple[str, ...] | None,
+) -> None:
+    what = "NaN"
+    if np.isinf(X[row][column]):
+        what = f"infinity or a value too large for {X.dtype!r}"
+    bag = int(np.searchsorted(offsets, row, side="right")) - 1
+    feature = str(column) if names is None else f"{column} ({names[column]!r})"
+    raise ValueError(
+        f"Input X contains {what}: bag {show(ids[bag])}, row {row - offsets[bag]} of that bag "
+        f"(input row {row_index[row]}), feature {feature}; features must be finite: drop such "
+        "instances, or fill them in first, e.g. with sklearn.impute.SimpleImputer"
+    )
+
+
+def check_instance_labels(labels: Any, n_rows: int) -> NDArray[np.float64]:
+    """Check instance labels: 0, 1, or NaN/None/-1 for unknown, which become NaN."""
+    array = _as_array(labels, "instance_labels")
+    rule = "instance labels must be 0, 1, or NaN or -1 for unknown"
+    if array.shape != (n_rows,):
+        raise ValueError(
+            f"instance_labels must have one entry per row: {n_rows}; got shape {array.shape}; "
+            "use NaN for rows whose label is unknown"
+        )
+    if array.dtype.kind == "O" and not _has_text(array):
+        array = np.array([np.nan if is_missing(v) else v for v in array])
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{rule}; got dtype {array.dtype}; convert them to numbers")
+    values = np.array(array, dtype=np.float64)
+    values[values == -1] = np.nan
+    bad = ~(np.isnan(values) | (values == 0) | (values == 1))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"{rule}; entry {row} is {show(array[row])}; map your two values to 0 (negative) "
+            "and 1 (positive)"
+        )
+    return values
+
+
+def check_coords(coords: Any, n_rows: int, name: str = "coords") -> Array:
+    """Check coordinates: (n, k) finite numbers; a flat (n,) array is one column."""
+    _reject_text(coords, name)  # and what is masked
+    array = np.asarray(coords)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or len(array) != n_rows or array.shape[1] < 1:
+        raise ValueError(
+            f"{name} must have one row per instance and at least one column: ({n_rows}, k); "
+            f"got shape {np.asarray(coords).shape}; pass them in the row order of X"
+        )
+    if array.dtype.kind == "c":
+        raise ValueError(f"{name} must be real numbers; got dtype {array.dtype}")
+    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    finite = np.isfinite(array).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(
+            f"{name} must be finite; entry {row} is {array[row].tolist()} (NaN or infinity); "
+            "fill it in, or drop that instance"
+        )
+    return array
+
+
+def check_instance_ids(instance_ids: ArrayLike, n_rows: int) -> Array:
+    """Check instance ids: one non-missing entry per row."""
+    array = as_1d(instance_ids, "instance_ids")
+    if len(array) != n_rows:
+        raise ValueError(
+            f"instance_ids must have one entry per row: {n_rows}; got {len(array)}; "
+            "pass them in the row order of X"
+        )
+    return array
+
+
+def check_feature_names(names: Sequence[str] | None, n_features: int) -> tuple[str, ...] | None:
+    """Check feature names: D distinct strings."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not all(isinstance(n, str) for n in names):
+        raise TypeError(
+            f"feature_names must be a sequence of strings; got {names!r}; "
+            "convert them, e.g. with [str(n) for n in names]"
+        )
+    result = tuple(str(n) for n in names)
+    if len(result) != n_features or len(set(result)) != len(result):
+        raise ValueError(
+            f"feature_names must be {n_features} distinct names, one per feature; got "
+            f"{len(result)}, {len(set(result))} of them distinct; leave them out or correct them"
+        )
+    return result
+
+
+def names_of(X: Any) -> tuple[str, ...] | None:
+    """Column names of a table if all are strings, else None."""
+    columns = getattr(X, "columns", None)
+    if columns is None or not all(isinstance(c, str) for c in columns):
+        return None
+    return tuple(str(c) for c in columns)
+
+
+def check_concat(parts: Sequence[Any], optional: Sequence[str]) -> None:
+    """Check that Bags can be put after each other."""
+    if not parts:
+        raise ValueError("concat needs at least one Bags; got an empty list")
+    for name in ("n_features", "feature_names"):
+        found = list(dict.fromkeys(getattr(p, name) for p in parts))
+        if len(found) > 1 and None not in found:
+            raise ValueError(
+                f"all Bags must have the same {name}; got {found}; align their columns"
+            )
+    for name in optional:
+        have = [getattr(p, name) is not None for p in parts]
+        if any(have) and not all(have):
+            raise ValueError(
+                f"{name} must be in all Bags or in none; Bags {have.index(False)} of {len(parts)} "
+                f"has none; add it there, or build the others without {name}"
+            )
+    for name in ("y", "groups"):
+        kinds = {p_field.dtype.kind for p in parts if (p_field := getattr(p, name)) is not None}
+        if len(kinds) > 1 and "U" in kinds:
+            raise ValueError(f"{name} mixes text and other types; give all Bags the same type")
+    if parts[0].coords is not None and len(widths := {p.coords.shape[1] for p in parts}) > 1:
+        raise ValueError(f"coords must have the same number of columns; got {sorted(widths)}")
+
+
+def check_strata(y: Array, unit_of_bag: Array) -> Array:
+    """Class of each unit (bag or group) for a stratified split; each needs two units.
+
+    A group of bags with several labels counts for the label it has the largest share of.
+    """
+    classes, code = np.unique(y, return_inverse=True)
+    counts = np.zeros((unit_of_bag.max() + 1, len(classes)))
+    np.add.at(counts, (unit_of_bag, code), 1)
+    strata = np.argmax(counts / counts.sum(axis=0), axis=1)
+    found, n_units = np.unique(strata, return_counts=True)
+    if n_units.min() < 2:
+        label = classes[found[int(np.argmin(n_units))]]
+        raise ValueError(
+            f"a stratified split needs two bags (or groups) of each label; label {show(label)} "
+            "has 1; add bags, or pass stratify=False in Python"
+        )
+    return strata
+
+
+def check_test_size(test_size: float, n_units: int, n_strata: int, name: str = "test_size") -> None:
+    """Check that both sides of a split get at least one unit (bag or group), of each label."""
+    if isinstance(test_size, bool) or not isinstance(test_size, Real) or test_size <= 0:
+        raise ValueError(f"{name} must be a share between 0 and 1, got {test_size!r}")
+    whole = isinstance(test_size, Integral)
+    n_test = int(test_size) if whole else int(np.ceil(test_size * n_units))
+    if min(n_test, n_units - n_test) < n_strata or (not whole and test_size >= 1):
+        least = n_strata / n_units
+        raise ValueError(
+            f"{name}={test_size!r} of {n_units} bags (or groups) leaves {min(n_test, n_units)} to "
+            f"test and {max(0, n_units - n_test)} to train on, but each side needs at least "
+            f"{n_strata}, one of each label; choose from {least:.2g} to {1 - least:.2g}"
+        )

@@ -1,0 +1,264 @@
+"""The ways to build `Bags`: from arrays, lists, tables, and candidates with marks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bagwise.bags import checks as check
+from bagwise.bags import inputs
+from bagwise.bags.alignment import refuse_other_row_order
+from bagwise.bags.checks import Array
+from bagwise.bags.frame_columns import (
+    BY_NAME,
+    choose_features,
+    recognise,
+    say_columns,
+    warn_of_labels,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class BagSources:
+    """The constructors of `Bags`; `_checked` puts the parts together."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _checked(
+        cls, X: Array, offsets: Array, ids: Array, order: Array | None, **more: Any
+    ) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        bag_ids: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        instance_labels: ArrayLike | None = None,
+        coords: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        instance_ids: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+        positive: Any = None,
+    ) -> Self:
+        """Build bags from one row per instance and the bag id of each row, in any order.
+
+        Bags come in the order of `np.unique(bag_ids)`; `y` and `groups` have one entry per bag
+        in that order, or are pandas Series whose index holds the bag ids, in any order. Rows keep
+        their order inside a bag; X is not copied if `bag_ids` is sorted.
+
+        `positive` is the label that a bag has when at least one of its instances is positive:
+        `bags.y` is then 1 for it and 0 for the other. Two ordered categories of pandas are 0 and 1
+        by themselves. Other labels stay as they are.
+
+        >>> from bagwise import Bags
+        >>> bags = Bags.from_arrays([[1.0], [2.0], [3.0]], [7, 5, 7], y=["no", "yes"])
+        >>> bags.ids, bags.row_index
+        (array([5, 7]), array([1, 0, 2]))
+        >>> Bags.from_arrays(np.eye(2), ["s1", "s2"], ["healthy", "cancer"], positive="cancer").y
+        array([0, 1])
+        """
+        rows = {"bag_ids": bag_ids, "instance_labels": instance_labels}
+        rows |= {"coords": coords, "instance_ids": instance_ids}
+        for name, values in rows.items():
+            refuse_other_row_order(X, values, name)
+        names = feature_names if feature_names is not None else check.names_of(X)
+        X = check.check_features(X)
+        ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
+        in_order = bool((np.diff(bag_of_row) >= 0).all())
+        return cls._checked(
+            X,
+            inputs.offsets_of(np.bincount(bag_of_row, minlength=len(ids))),
+            ids,
+            None if in_order else np.argsort(bag_of_row, kind="stable"),
+            y=y,
+            positive=positive,
+            instance_labels=instance_labels,
+            coords=coords,
+            groups=groups,
+            instance_ids=instance_ids,
+            feature_names=names,
+        )
+
+    @classmethod
+    def from_list(
+        cls,
+        arrays: Sequence[Any],
+        y: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+        instance_labels: Any = None,
+        coords: Any = None,
+        groups: ArrayLike | None = None,
+        instance_ids: Any = None,
+        feature_names: Sequence[str] | None = None,
+        positive: Any = None,
+    ) -> Self:
+        """Build bags from a list of (n_b, D) arrays, one per bag.
+
+        `instance_labels`, `coords` and `instance_ids` are lists of arrays too, or one array over
+        all rows; None in the list of `instance_labels` means that none of that bag is known.
+        `y`, `groups` and `positive` are those of `from_arrays`.
+
+        >>> from bagwise import Bags
+        >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], y=[0, 1]).sizes
+        array([1, 2])
+        """
+        if not hasattr(arrays, "__len__"):
+            raise TypeError(f"from_list takes a list of (n, D) arrays; got {type(arrays).__name__}")
+        if len(arrays) == 0:
+            raise ValueError(
+                "from_list needs at least one bag; got an empty list; pass (n, D) arrays"
+            )
+        n_bags = len(arrays)
+        bag_ids = np.arange(n_bags) if ids is None else check.check_per_bag(ids, n_bags, -1, "ids")
+        X, offsets = inputs.stack_bags(arrays, bag_ids)
+        sizes = np.diff(offsets)
+        rows = {"instance_labels": instance_labels, "coords": coords, "instance_ids": instance_ids}
+        for name, values in rows.items():
+            if values is not None:
+                rows[name] = inputs.flatten_rows(values, sizes, bag_ids, name)
+        names = feature_names if feature_names is not None else inputs.shared_names(arrays, bag_ids)
+        more = {"y": y, "positive": positive, "groups": groups, "feature_names": names}
+        return cls._checked(X, offsets, bag_ids, None, **more, **rows)
+
+    @classmethod
+    def from_frame(
+        cls,
+        df: pd.DataFrame,
+        bag: str = "bag_id",
+        label: str | None = "label",
+        instance_label: str | None = BY_NAME,
+        coords: str | Sequence[str] | None = BY_NAME,
+        *,
+        features: Sequence[str] | None = None,
+        group: str | None = BY_NAME,
+        instance_id: str | None = BY_NAME,
+        positive: Any = None,
+    ) -> Self:
+        """Build bags from a pandas table with one row per instance.
+
+        `label` and `group` name columns that are constant inside a bag (`label=None`: no labels).
+        Columns that `to_frame` writes (`instance_label`, `group`, `instance_id`, `coord_0`, ...)
+        are recognised by their names, with a warning that says so; None means no such column.
+        `features` defaults to all columns not named otherwise, without row numbers and ids
+        (`index`, `id`, `patient_id`, `Unnamed: 0`, ...), which are left out with a warning; so are
+        0/1 features that look like labels warned of. `positive` is the label of bags with a
+        positive instance, see `from_arrays`. Bags come in the order of `np.unique` of the bag
+        column.
+
+        >>> from bagwise import Bags
+        >>> import pandas as pd
+        >>> df = pd.DataFrame({"bag_id": ["s1", "s1", "s2"], "label": [1, 1, 0], "area": [3, 4, 5]})
+        >>> bags = Bags.from_frame(df)
+        >>> bags.ids.tolist(), bags.y, bags.feature_names
+        (['s1', 's2'], array([1, 0]), ('area',))
+        """
+        asked = {"instance_label": instance_label, "coords": coords, "group": group}
+        asked |= {"instance_id": instance_id, "bag": bag, "label": label}
+        inputs.check_is_frame(df, features)
+        found, guessed = recognise(df, asked, features)
+        used = [c for role, c in found.items() if c is not None and role != "coords"]
+        chosen, left = choose_features(df, [*used, *found["coords"]])
+        if features is not None:
+            chosen, left = list(features), []
+        inputs.check_frame(df, [*used, *found["coords"]], chosen, found["coords"])
+        say_columns(guessed, left)
+        bags: Any = cls._from_columns(df, chosen, positive, **found)
+        warn_of_labels(bags.X, bags.offsets, bags.y, bags.feature_names)
+        return cast(Self, bags)
+
+    @classmethod
+    def _from_columns(
+        cls,
+        df: pd.DataFrame,
+        features: list[Any],
+        positive: Any,
+        *,
+        bag: Any,
+        label: Any,
+        instance_label: Any,
+        coords: list[Any],
+        group: Any,
+        instance_id: Any,
+    ) -> Self:
+        """Build bags from columns that are known and checked."""
+        ids = inputs.frame_column(df, bag)
+        return cls.from_arrays(
+            df[features],
+            ids,
+            y=None if label is None else inputs.frame_labels(df, label, ids),
+            groups=None if group is None else inputs.frame_per_bag(df, group, ids),
+            instance_labels=None if instance_label is None else df[instance_label].to_numpy(),
+            coords=df[coords].to_numpy(dtype=float, na_value=np.nan) if coords else None,
+            instance_ids=None if instance_id is None else inputs.frame_column(df, instance_id),
+            feature_names=[str(c) for c in features],
+            positive=positive,
+        )
+
+    @classmethod
+    def from_candidates(
+        cls,
+        X: Any,
+        coords: ArrayLike,
+        marks: ArrayLike,
+        radius: float,
+        *,
+        groups: ArrayLike | None = None,
+        mark_groups: ArrayLike | None = None,
+        instance_labels: ArrayLike | None = None,
+        instance_ids: ArrayLike | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Build bags from detected candidates and a radiologist's marks [R08, Sec. 10.1].
+
+        The candidates within `radius` of a mark (of the nearest, if of several) form its positive
+        bag; every other candidate is a negative bag of its own. First come the marks in the order
+        given ("mark_3"), then the single candidates in row order ("candidate_17"). If there are
+        several scans, give the scan or patient of each candidate (`groups`) and of each mark
+        (`mark_groups`): only those of the same group are matched, and groups are kept.
+
+        >>> from bagwise import Bags
+        >>> coords = [[0, 9], [5, 5], [5, 6]]
+        >>> bags = Bags.from_candidates([[1.0], [2.0], [3.0]], coords, marks=[[5, 5]], radius=2)
+        >>> bags.ids.tolist(), bags.y, bags.sizes
+        (['mark_0', 'candidate_0'], array([1, 0]), array([2, 1]))
+        """
+        names = feature_names if feature_names is not None else check.names_of(X)
+        X = check.check_features(X)
+        xy = check.check_coords(coords, len(X))
+        targets = inputs.check_marks(marks, radius, xy.shape[1])
+        scans = inputs.check_scans(groups, mark_groups, len(X), len(targets))
+        nearest = inputs.nearest_mark(xy, targets, radius, scans)
+        n_marks, n_lost = len(targets), len(targets) - len(np.unique(nearest[nearest >= 0]))
+        if n_lost:
+            warnings.warn(
+                f"{n_lost} of {n_marks} marks have no candidate within radius {radius} and form "
+                "no bag: count them as missed, or raise radius (in the units of coords)",
+                UserWarning,
+                stacklevel=2,
+            )
+        key = np.where(nearest >= 0, nearest, n_marks + np.arange(len(X)))
+        keys, first, sizes = np.unique(key, return_index=True, return_counts=True)
+        ids = [f"mark_{k}" if k < n_marks else f"candidate_{k - n_marks}" for k in keys]
+        return cls._checked(
+            X,
+            inputs.offsets_of(sizes),
+            np.array(ids),
+            np.argsort(key, kind="stable"),
+            y=(keys < n_marks).astype(np.int64),
+            groups=None if scans is None else scans[0][first],
+            instance_labels=instance_labels,
+            coords=xy,
+            instance_ids=instance_ids,
+            feature_names=names,
+        )

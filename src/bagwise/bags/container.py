@@ -1,0 +1,397 @@
+"""`Bags`: labelled groups of instances, the one container that every model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import train_test_split
+
+from bagwise.bags import checks as check
+from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.checks import Array
+from bagwise.bags.column_names import is_own, numbers_rows
+from bagwise.bags.constructors import BagSources
+from bagwise.bags.inputs import offsets_of
+from bagwise.bags.keys import resolve_key
+from bagwise.bags.label_order import bag_labels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PER_ROW = ("X", "instance_labels", "coords", "instance_ids", "row_index")
+_PER_BAG = ("y", "ids", "groups")
+_OPTIONAL = ("y", "instance_labels", "coords", "instance_ids", "groups", "feature_names")
+
+
+class Bags(BagSources):
+    """Bags of instances with one label per bag; immutable, indexed by bag.
+
+    Build it with `Bags.from_arrays`, `from_list`, `from_frame` or `from_candidates`.
+
+    Attributes
+    ----------
+    X : (N, D) features, float32 or float64; the rows of a bag are adjacent.
+    offsets : (B + 1,) int64; bag b has the rows `offsets[b]:offsets[b + 1]`.
+    y : (B,) bag labels of any type, or None.
+    ids : (B,) bag ids; they may repeat after `bags[[0, 0]]` or `concat`.
+    instance_labels : (N,) float64, 0 or 1, NaN where unknown, or None.
+    coords : (N, k) positions of the instances, or None.
+    instance_ids : (N,) or None.
+    groups : (B,) what must stay together in a split, e.g. the patient, or None.
+    feature_names : tuple of D str, or None.
+    row_index : (N,) the row of the original input that each row of `X` came from.
+
+    The arrays are read-only views: input that is already in order is not copied, so do not
+    change it afterwards.
+
+    >>> bags = Bags.from_arrays([[1.0], [2.0], [3.0]], ["b", "a", "b"], y=[0, 1])
+    >>> bags
+    Bags(2 bags: 1 positive, 1 negative; 3 instances x 1 feature, 1-2 per bag; float64)
+    >>> bags[1].X.ravel()
+    array([1., 3.])
+    """
+
+    __slots__ = (*_PER_ROW, *_PER_BAG, "__weakref__", "feature_names", "offsets")
+
+    X: Array
+    offsets: NDArray[np.int64]
+    y: Array | None
+    ids: Array
+    instance_labels: NDArray[np.float64] | None
+    coords: Array | None
+    instance_ids: Array | None
+    groups: Array | None
+    feature_names: tuple[str, ...] | None
+    row_index: NDArray[np.int64]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise TypeError(
+            "Bags are not built by Bags(...); use Bags.from_arrays(X, bag_ids, y), "
+            "Bags.from_list([X1, X2], y) or Bags.from_frame(df)"
+        )
+
+    @classmethod
+    def _build(cls, **fields: Any) -> Bags:
+        """Make a Bags of parts that are valid already."""
+        self = object.__new__(cls)
+        for name in (*_PER_ROW, *_PER_BAG, "offsets", "feature_names"):
+            object.__setattr__(self, name, _read_only(fields.get(name)))
+        return self
+
+    @classmethod
+    def _checked(
+        cls, X: Array, offsets: Array, ids: Array, order: Array | None, **more: Any
+    ) -> Bags:
+        """Check the optional parts, put rows in `order`, and look for non-finite features."""
+        n_rows, n_bags = len(X), len(offsets) - 1
+        rows: dict[str, Any] = {"X": X, "row_index": np.arange(n_rows, dtype=np.int64)}
+        if more.get("instance_labels") is not None:
+            rows["instance_labels"] = check.check_instance_labels(more["instance_labels"], n_rows)
+        if more.get("coords") is not None:
+            rows["coords"] = check.check_coords(more["coords"], n_rows)
+        if more.get("instance_ids") is not None:
+            rows["instance_ids"] = check.check_instance_ids(more["instance_ids"], n_rows)
+        if order is not None:
+            check.check_sortable(X)
+            rows = {name: values[order] for name, values in rows.items()}
+        per_bag: dict[str, Any] = {}
+        if more.get("y") is not None:
+            per_bag["y"] = bag_labels(more["y"], ids, n_rows, more.get("positive"))
+        if more.get("groups") is not None:
+            groups = in_bag_order(more["groups"], ids, "groups")
+            per_bag["groups"] = check.check_per_bag(groups, n_bags, n_rows, "groups")
+        names = check.check_feature_names(more.get("feature_names"), X.shape[1])
+        check.check_finite(rows["X"], offsets, ids, rows["row_index"], names)
+        return cls._build(**rows, **per_bag, offsets=offsets, ids=ids, feature_names=names)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Bags]) -> Bags:
+        """Put several Bags after each other; optional parts must be in all of them or in none.
+
+        `row_index` counts the rows of the result; ids are kept, even if they repeat.
+
+        >>> bags = Bags.from_list([[[1.0]], [[2.0], [3.0]]], y=[0, 1])
+        >>> Bags.concat([bags, bags]).sizes
+        array([1, 2, 1, 2])
+        """
+        parts = list(parts)
+        if not all(isinstance(p, Bags) for p in parts):
+            found = sorted({type(p).__name__ for p in parts})
+            raise TypeError(f"concat takes a list of Bags; got {found}; see Bags.from_list")
+        check.check_concat(parts, _OPTIONAL)
+        fields: dict[str, Any] = {"feature_names": parts[0].feature_names}
+        for name in (*_PER_ROW, *_PER_BAG):
+            if getattr(parts[0], name) is not None:
+                fields[name] = np.concatenate([getattr(p, name) for p in parts])
+        fields["row_index"] = np.arange(len(fields["X"]), dtype=np.int64)
+        return cls._build(**fields, offsets=offsets_of(np.concatenate([p.sizes for p in parts])))
+
+    def split(
+        self, test_size: float | int = 0.25, random_state: Any = None, stratify: bool = True
+    ) -> tuple[Bags, Bags]:
+        """Divide the bags into (train, test) at random, both in their present order.
+
+        `stratify` keeps the proportions of the labels, if there are any. If there are `groups`,
+        whole groups go to one side and `test_size` counts groups.
+
+        >>> bags = Bags.from_arrays(np.eye(8), range(8), y=[0, 1] * 4)
+        >>> train, test = bags.split(0.5, random_state=0)
+        >>> train.y.sum(), test.y.sum()
+        (np.int64(2), np.int64(2))
+        """
+        if isinstance(random_state, np.random.Generator):
+            random_state = int(random_state.integers(2**31))
+        units = np.arange(len(self)) if self.groups is None else self.groups
+        distinct, unit_of_bag = np.unique(units, return_inverse=True)
+        strata = None
+        if stratify and self.y is not None:
+            strata = check.check_strata(self.y, unit_of_bag)
+        n_strata = 1 if strata is None else len(np.unique(strata))
+        check.check_test_size(test_size, len(distinct), n_strata)
+        test_units = train_test_split(
+            np.arange(len(distinct)),
+            test_size=test_size,
+            random_state=random_state,
+            stratify=strata,
+        )[1]
+        in_test = np.isin(unit_of_bag, test_units)
+        return self[~in_test], self[in_test]
+
+    def with_labels(self, y: ArrayLike | None, *, positive: Any = None) -> Bags:
+        """Return the same bags with other labels (None: without).
+
+        A pandas Series whose index holds the bag ids is put in their order. With `positive`
+        labels become 1 where they are that value and 0 elsewhere.
+
+        >>> Bags.from_list([[[1.0]]], y=[0]).with_labels(["healthy"]).y
+        array(['healthy'], dtype='<U7')
+        """
+        if y is not None:
+            y = bag_labels(y, self.ids, self.n_instances, positive)
+        return self._replace(y=y)
+
+    def with_instance_labels(self, labels: ArrayLike | None) -> Bags:
+        """Return the same bags with other instance labels: 0, 1, or NaN/-1 for unknown.
+
+        >>> Bags.from_list([[[1.0], [2.0]]]).with_instance_labels([1, -1]).instance_labels
+        array([ 1., nan])
+        """
+        if labels is not None:
+            labels = check.check_instance_labels(labels, self.n_instances)
+        return self._replace(instance_labels=labels)
+
+    def with_X(self, X: Any, feature_names: Sequence[str] | None = None) -> Bags:
+        """Return the same bags with other features of the same rows.
+
+        >>> bags = Bags.from_list([[[1.0], [2.0]]])
+        >>> bags.with_X(bags.X[:, [0, 0]]).shape
+        (1, 2)
+        """
+        X = check.check_features(X)
+        if len(X) != self.n_instances:
+            raise ValueError(
+                f"with_X needs one row per instance: {self.n_instances}; got {len(X)}; "
+                "to drop instances build new Bags"
+            )
+        names = check.check_feature_names(feature_names, X.shape[1])
+        check.check_finite(X, self.offsets, self.ids, self.row_index, names)
+        return self._replace(X=X, feature_names=names)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas table with one row per instance, as `from_frame` reads it.
+
+        Columns: bag_id, then label, group, instance_id, instance_label, coord_0... where the
+        bags have them, then the features (x0... if they have no names). Features that
+        `from_frame` would take for something else by their names (`label`, `id`) are refused.
+
+        >>> Bags.from_list([[[1.0], [2.0]]], y=[1], ids=["s1"]).to_frame().values.tolist()
+        [['s1', 1, 1.0], ['s1', 1, 2.0]]
+        """
+        import pandas as pd
+
+        if len(np.unique(self.ids)) < len(self):
+            raise ValueError(
+                "a table tells bags apart by their ids, which must be distinct; got repeated ids; "
+                "build the bags anew with distinct ids, e.g. Bags.from_list(..., ids=range(n))"
+            )
+        columns: dict[str, Any] = {"bag_id": self.ids[self.bag_index]}
+        for name, values in (("label", self.y), ("group", self.groups)):
+            if values is not None:
+                columns[name] = values[self.bag_index]
+        for name, values in (
+            ("instance_id", self.instance_ids),
+            ("instance_label", self.instance_labels),
+        ):
+            if values is not None:
+                columns[name] = values
+        if self.coords is not None:
+            columns |= {f"coord_{j}": c for j, c in enumerate(self.coords.T)}
+        names = self.feature_names or tuple(f"x{j}" for j in range(self.n_features))
+        columns_of = zip(names, self.X.T, strict=True)
+        if clash := sorted(n for n, x in columns_of if is_own(n) or numbers_rows(n, x)):
+            raise ValueError(
+                f"features must not be called {clash} in a table; rename them with "
+                "bags.with_X(bags.X, feature_names=[...])"
+            )
+        return pd.DataFrame({**columns, **dict(zip(names, self.X.T, strict=True))})
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(B,) number of instances of each bag."""
+        return np.diff(self.offsets)
+
+    @property
+    def bag_index(self) -> NDArray[np.int64]:
+        """(N,) position of the bag of each row; computed at each call."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @property
+    def n_instances(self) -> int:
+        """Number of instances N."""
+        return len(self.X)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features D."""
+        return self.X.shape[1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, D): with it scikit-learn takes Bags for a container of B samples."""
+        return len(self), self.n_features
+
+    @property
+    def ndim(self) -> int:
+        """Always 2, the length of `shape`."""
+        return 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of X."""
+        return self.X.dtype
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Bags]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Bags:
+        chosen = resolve_key(key, len(self))
+        rows: slice | Array
+        if isinstance(chosen, slice):  # rows of adjacent bags are adjacent: all views
+            rows = slice(int(self.offsets[chosen.start]), int(self.offsets[chosen.stop]))
+            offsets = self.offsets[chosen.start : chosen.stop + 1] - rows.start
+        else:
+            offsets = offsets_of(self.sizes[chosen])
+            shift = self.offsets[chosen] - offsets[:-1]
+            rows = np.arange(offsets[-1]) + np.repeat(shift, np.diff(offsets))
+        fields = {k: _take(getattr(self, k), rows) for k in _PER_ROW}
+        fields |= {k: _take(getattr(self, k), chosen) for k in _PER_BAG}
+        return self._build(**fields, offsets=offsets, feature_names=self.feature_names)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(
+            f"Bags are immutable; tried to set {name!r}; use with_labels, with_instance_labels or "
+            "with_X, which return new Bags"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"Bags are immutable; tried to delete {name!r}")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            "Bags are not one array; use bags.X for the instances, bags.y for labels; to apply a "
+            "scikit-learn transformer, wrap it: bagwise.InstanceTransformer(StandardScaler())"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._fields(),)
+
+    def __repr__(self) -> str:
+        extras = [k for k in _OPTIONAL[1:] if getattr(self, k) is not None]
+        low, high = (self.sizes.min(), self.sizes.max()) if len(self) else (0, 0)
+        parts = [
+            _count(len(self), "bag") + _describe_labels(self.y),
+            f"{_count(self.n_instances, 'instance')} x {_count(self.n_features, 'feature')}, "
+            + (f"{low}-{high} per bag" if low < high else f"{low} per bag"),
+            str(self.dtype),
+        ]
+        return f"Bags({'; '.join(parts)}{'; with ' + ', '.join(extras) if extras else ''})"
+
+    def _fields(self) -> dict[str, Any]:
+        return {k: getattr(self, k) for k in (*_PER_ROW, *_PER_BAG, "offsets", "feature_names")}
+
+    def _replace(self, **changes: Any) -> Bags:
+        return self._build(**{**self._fields(), **changes})
+
+
+def as_bags(X: Any, *, estimator_name: str | None = None) -> Bags:
+    """Make Bags of whatever a user gives to an estimator.
+
+    Bags pass through; a list of 2-D arrays is a list of bags (a list of Bags is joined); any
+    other array-like (2-D array, nested list, table) is one instance per bag.
+
+    >>> as_bags([[1.0, 2.0], [3.0, 4.0]])
+    Bags(2 bags, unlabelled; 2 instances x 2 features, 1 per bag; float64)
+    >>> len(as_bags([np.ones((3, 2)), np.zeros((1, 2))]))
+    2
+    """
+    if isinstance(X, Bags):
+        if len(X) == 0:
+            whom = f" by {estimator_name}" if estimator_name else ""
+            raise ValueError(f"Found Bags with 0 bags while a minimum of 1 is required{whom}.")
+        return X
+    if is_bagged(X):
+        whole = all(isinstance(x, Bags) for x in X)
+        return Bags.concat(X) if whole else Bags.from_list(X)
+    names = check.names_of(X)
+    X = check.check_features(X, estimator_name=estimator_name)
+    n = np.arange(len(X) + 1, dtype=np.int64)
+    return Bags._checked(X, n, n[:-1], None, feature_names=names)
+
+
+def is_bagged(X: Any) -> bool:
+    """Whether rows come in bags: Bags, or a list with 2-D arrays in it.
+
+    >>> is_bagged([np.ones((3, 2))]), is_bagged([[1.0, 2.0]])
+    (True, False)
+    """
+    several = isinstance(X, list | tuple) and any(getattr(x, "ndim", 0) == 2 for x in X)
+    return isinstance(X, Bags) or several
+
+
+def _rebuild(fields: dict[str, Any]) -> Bags:
+    return Bags._build(**fields)
+
+
+def _read_only(values: Any) -> Any:
+    """A read-only view of an array, of class ndarray even for a memmap; others as they are."""
+    if not isinstance(values, np.ndarray):
+        return values
+    view = np.asarray(values).view()
+    view.flags.writeable = False
+    return view
+
+
+def _take(values: Array | None, rows: slice | Array) -> Array | None:
+    return None if values is None else values[rows]
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" + ("" if n == 1 else "s")
+
+
+def _describe_labels(y: Array | None) -> str:
+    if y is None:
+        return ", unlabelled"
+    values, counts = np.unique(y, return_counts=True)
+    if len(values) and values.dtype.kind in "biuf" and np.isin(values, (0, 1)).all():
+        positive = int(np.sum(y == 1))
+        return f": {positive} positive, {len(y) - positive} negative"
+    if len(values) > 5:
+        return f": {len(values)} different labels"
+    return ": " + ", ".join(f"{n} {check.show(v)}" for v, n in zip(values, counts, strict=True))

@@ -1,0 +1,90 @@
+"""What the columns of a data frame are to `Bags.from_frame`: named, recognised, or left out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags.checks import Array, some
+from bagwise.bags.column_names import OWN, find, find_own_coords, is_own, numbers_rows
+from bagwise.bags.label_like import count_ones, describe
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class ByName:
+    """The default of a column that is recognised where the table has it under its own name."""
+
+    def __repr__(self) -> str:
+        return "<by name>"
+
+
+BY_NAME: Any = ByName()  # None says that there is no such column
+
+
+def recognise(df: pd.DataFrame, asked: dict[str, Any], features: Any) -> tuple[dict[str, Any], str]:
+    """Columns that were not named, under the names that `to_frame` gives; and what was guessed."""
+    header = [c for c in df.columns if isinstance(c, str)]
+    named = [c for role, c in asked.items() if c is not BY_NAME and role != "coords"]
+    coords = asked["coords"]
+    coords = [coords] if isinstance(coords, str) else coords
+    used = {c for c in named if c is not None} | ({*features} if features is not None else set())
+    if coords is not BY_NAME and coords is not None:
+        used |= {*coords}
+    result, said = dict(asked), []
+    for role in (r for r in asked if asked[r] is BY_NAME):
+        if role == "coords":
+            result[role] = list(find_own_coords(header, used))
+            said += [f"coords={result[role]}"] if result[role] else []
+        else:
+            result[role] = find(header, (OWN[role],), used)
+            said += [f"{role}={result[role]!r}"] if result[role] is not None else []
+    result["coords"] = list(coords or ()) if coords is not BY_NAME else result["coords"]
+    return result, ", ".join(said)
+
+
+def choose_features(df: pd.DataFrame, used: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Columns that are features, and those that are none by their names."""
+    rest = [c for c in df.columns if c not in used]
+    left = [c for c in rest if is_own(c) or (_is_numeric(df[c]) and numbers_rows(c, df[c]))]
+    return [c for c in rest if c not in left], left
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    return column.dtype.kind in "iuf"
+
+
+def say_columns(guessed: str, left: Sequence[Any]) -> None:
+    """Warn of what was guessed from names."""
+    parts = []
+    if guessed:
+        parts.append(f"{guessed} recognised by name (name them, or pass None, to say so yourself)")
+    if left:
+        parts.append(
+            f"{some(left)} left out, row numbers, ids or labels by name (list them in "
+            "features=[...] if they are features, or drop them)"
+        )
+    if parts:
+        warnings.warn(f"from_frame: {'; '.join(parts)}", UserWarning, stacklevel=3)
+
+
+def warn_of_labels(X: Array, offsets: NDArray[np.int64], y: Array | None, names: Any) -> None:
+    """Warn of features of 0 and 1 that look like labels."""
+    classes = [] if y is None else np.unique(y).tolist()
+    positive = classes if len(classes) == 2 and isinstance(classes[0], str) else classes[1:2]
+    sides = [np.asarray(y == c) for c in positive] or [np.zeros(len(offsets) - 1, dtype=bool)]
+    reasons: dict[str, str] = {}
+    for T in sides:  # text does not say which of two labels is positive
+        reasons |= describe(count_ones(X, offsets, T), T, names)
+    for name, reason in reasons.items():
+        warnings.warn(
+            f"from_frame: the feature {name!r} looks like labels: {reason}; if it is, pass "
+            f"instance_label={name!r}, or choose the columns with features=[...]",
+            UserWarning,
+            stacklevel=3,
+        )

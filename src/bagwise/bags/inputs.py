@@ -1,0 +1,234 @@
+"""Lists of arrays, tables and marks as the parts of `Bags` (internal)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.spatial import cKDTree
+
+from bagwise.bags.checks import (
+    Array,
+    as_1d,
+    check_bag_ids,
+    check_coords,
+    check_features,
+    names_of,
+    refuse_masked,
+    show,
+    some,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def offsets_of(sizes: Array) -> NDArray[np.int64]:
+    """Where bags of these sizes start, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _one_bag(X: Any, label: str) -> Array:
+    """One element of Bags.from_list as a numeric 2-D array."""
+    if sparse.issparse(X):
+        raise TypeError(f"{label} is sparse; Sparse data is not supported; use X.toarray()")
+    refuse_masked(X, label)
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(
+            f"{label} must be a 2-D array (instances, features); its rows differ in length; "
+            "give each instance the same features"
+        ) from error
+    if array.size == 0 and (array.ndim == 1 or len(array) == 0):
+        raise ValueError(f"{label} has 0 instances; a bag needs at least one: drop it")
+    if array.ndim != 2:
+        raise ValueError(
+            f"{label} must be 2-D (instances, features); got shape {array.shape}; "
+            "Reshape your data: x.reshape(1, -1) makes one instance a bag"
+        )
+    if array.dtype.kind in "fiub":
+        return array
+    try:
+        return check_features(X)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{label}: {error}") from error
+
+
+def stack_bags(arrays: Sequence[Any], ids: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Put a list of (n_b, D) arrays on top of each other; return X and offsets."""
+    parts = [_one_bag(x, f"bag {show(i)}") for x, i in zip(arrays, ids, strict=True)]
+    widths = np.array([p.shape[1] for p in parts])
+    if (widths != widths[0]).any():
+        odd = int(np.argmax(widths != widths[0]))
+        raise ValueError(
+            f"all bags must have the same features; bag {show(ids[0])} has {widths[0]}, bag "
+            f"{show(ids[odd])} has {widths[odd]}; give every bag the same columns"
+        )
+    offsets = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
+    X = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return check_features(X), offsets
+
+
+def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:
+    """Concatenate per-bag arrays of row values; flat values pass through.
+
+    In a list of arrays, None stands for a bag about which nothing is known.
+    """
+    depth = 2 if name == "coords" else 1
+    refuse_masked(values, name)
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return values
+    if not any(v is not None and np.ndim(v) == depth for v in values):
+        return values
+    if len(values) != len(sizes):
+        raise ValueError(
+            f"{name}, given as a list of arrays, must have one array per bag: {len(sizes)}; got "
+            f"{len(values)}; pass None for a bag without them"
+        )
+    parts = []
+    for value, size, bag in zip(values, sizes, ids, strict=True):
+        refuse_masked(value, f"{name} of bag {show(bag)}")
+        part = np.full(size, None) if value is None and depth == 1 else np.asarray(value)
+        if part.ndim != depth or len(part) != size:
+            raise ValueError(
+                f"{name} of bag {show(bag)} must have one entry per instance: {size}; got shape "
+                f"{part.shape}; pass them in the row order of that bag"
+            )
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+def shared_names(arrays: Sequence[Any], ids: Array) -> tuple[str, ...] | None:
+    """Column names of the tables in a list of bags, which must agree."""
+    first = names_of(arrays[0])
+    for table, bag in zip(arrays, ids, strict=True):
+        if names_of(table) != first:
+            raise ValueError(
+                f"all bags must have the same columns; bag {show(ids[0])} has {first}, bag "
+                f"{show(bag)} has {names_of(table)}; reorder them, or pass feature_names"
+            )
+    return first
+
+
+def check_is_frame(df: Any, features: Any) -> None:
+    """Check that Bags.from_frame was given a table whose columns can be told apart."""
+    import pandas as pd
+
+    if not isinstance(df, pd.DataFrame):
+        raise TypeError(
+            f"from_frame takes a pandas.DataFrame; got {type(df).__name__}; convert it, e.g. with "
+            ".to_pandas(), or use Bags.from_arrays"
+        )
+    if isinstance(features, str):
+        raise TypeError(
+            f"features must be a list of column names, got the string {features!r}; pass "
+            f"[{features!r}]"
+        )
+    if not df.columns.is_unique:
+        names = list(df.columns)
+        raise ValueError(f"column names must be distinct; got {names}; rename the repeated ones")
+
+
+def check_frame(df: pd.DataFrame, used: list[Any], chosen: list[Any], coords: list[Any]) -> None:
+    """Check that the columns of Bags.from_frame are there, and that features are numbers."""
+    import pandas as pd
+
+    there = list(df.columns)
+    for name in (*used, *chosen):
+        if name not in there:
+            raise ValueError(
+                f"the table has no column {name!r}; its columns are {there}; name the right one "
+                "(label=None if the bags have no labels)"
+            )
+    if not chosen:
+        raise ValueError(f"no feature columns are left among {there}; pass features=[...]")
+    for name in (*chosen, *coords):
+        if not pd.api.types.is_numeric_dtype(df[name].dtype):
+            raise ValueError(
+                f"features and coords must be numeric; column {name!r} has dtype "
+                f"{df[name].dtype}; choose the columns with features=[...], or convert it"
+            )
+
+
+def frame_column(df: pd.DataFrame, column: Any) -> Array:
+    """One column of ids, labels or groups, without missing entries."""
+    return as_1d(df[column].to_numpy(), f"column {column!r}")
+
+
+def frame_labels(df: pd.DataFrame, column: Any, bag_ids: Array) -> Any:
+    """The label of each bag; of ordered categories with their order."""
+    import pandas as pd
+
+    labels, dtype = frame_per_bag(df, column, bag_ids), df[column].dtype
+    return pd.Categorical(labels, dtype=dtype) if getattr(dtype, "ordered", False) else labels
+
+
+def frame_per_bag(df: pd.DataFrame, column: Any, bag_ids: Array) -> Array:
+    """The value of each bag in a column that must be constant inside bags."""
+    values = frame_column(df, column)
+    ids, bag_of_row = check_bag_ids(bag_ids, len(values))
+    first = np.unique(bag_of_row, return_index=True)[1]
+    differs = values != values[first][bag_of_row]
+    if differs.any():
+        bag = bag_of_row[int(np.argmax(differs))]
+        found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
+        raise ValueError(
+            f"column {column!r} must be constant inside a bag; bag {show(ids[bag])} has "
+            f"{some(found)}; correct the table (labels of instances go to instance_label=)"
+        )
+    return values[first]
+
+
+def check_marks(marks: ArrayLike, radius: float, n_dims: int) -> Array:
+    """Check a radiologist's marks: (M, k) finite positions, k as in coords; and the radius."""
+    if not (isinstance(radius, Real) and 0 < radius < np.inf):
+        raise ValueError(
+            f"radius must be a positive finite number in the units of coords; got {radius!r}"
+        )
+    refuse_masked(marks, "marks")
+    array = np.asarray(marks)
+    if array.size == 0:
+        return np.empty((0, n_dims))
+    if array.ndim != 2 or array.shape[1] != n_dims:
+        raise ValueError(
+            f"marks must have the dimensions of coords: (M, {n_dims}); got shape {array.shape}; "
+            "pass one row per mark"
+        )
+    return check_coords(array, len(array), "marks")
+
+
+def check_scans(
+    groups: ArrayLike | None, mark_groups: ArrayLike | None, n_rows: int, n_marks: int
+) -> tuple[Array, Array] | None:
+    """Check which scan each candidate and each mark belongs to: both given, or none."""
+    if groups is None and mark_groups is None:
+        return None
+    if groups is None or mark_groups is None:
+        raise ValueError(
+            "groups (one per candidate) and mark_groups (one per mark) go together; only "
+            f"{'mark_groups' if groups is None else 'groups'} was given; pass both or none"
+        )
+    pair = as_1d(groups, "groups"), as_1d(mark_groups, "mark_groups")
+    if (len(pair[0]), len(pair[1])) != (n_rows, n_marks):
+        raise ValueError(
+            f"groups needs one entry per candidate: {n_rows}, mark_groups one per mark: {n_marks}; "
+            f"got {len(pair[0])} and {len(pair[1])}"
+        )
+    return pair
+
+
+def nearest_mark(xy: Array, marks: Array, radius: float, scans: Any) -> NDArray[np.int64]:
+    """(N,) nearest mark of the same scan within the radius of each candidate, else -1."""
+    nearest = np.full(len(xy), -1, dtype=np.int64)
+    row_scans, mark_scans = scans or (np.zeros(len(xy)), np.zeros(len(marks)))
+    for scan in np.unique(mark_scans):
+        rows, here = np.flatnonzero(row_scans == scan), np.flatnonzero(mark_scans == scan)
+        distance, mark = cKDTree(marks[here]).query(xy[rows])
+        close = distance <= radius
+        nearest[rows[close]] = here[mark[close]]
+    return nearest

@@ -1,0 +1,70 @@
+"""The `bagwise` command: the application, its options for all commands, and its errors.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+if TYPE_CHECKING:
+    import typer
+
+CLI_PACKAGES = {"typer", "rich", "click"}
+
+
+def main() -> None:
+    """Run the command line; without typer or rich, say what to install and exit with 2."""
+    try:
+        app = build_app()
+    except ImportError as error:
+        if (error.name or "").split(".")[0] not in CLI_PACKAGES:
+            raise
+        print(
+            f"the bagwise command needs {error.name}, which is not installed; "
+            'run: pip install "bagwise[cli]"',
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    app()
+
+
+def build_app() -> "typer.Typer":
+    """The application with its commands."""
+    import rich  # noqa: F401  a missing rich is reported as early as a missing typer
+    import typer
+
+    from bagwise.cli import benchmark as cli_benchmark
+    from bagwise.cli import demo_command as cli_demo
+    from bagwise.cli import tables as cli_tables
+
+    app = typer.Typer(
+        help="Bayesian multiple instance learning: probabilities for bags and their instances.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        epilog="A command that fails says why in one line on standard error and exits with 2; "
+        "--debug shows the traceback, --json prints results for other programs.",
+    )
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            from importlib.metadata import version as installed
+
+            typer.echo(f"bagwise {installed('bagwise')}")
+            raise typer.Exit
+
+    @app.callback()
+    def options(
+        version: Annotated[
+            bool,
+            typer.Option(
+                "--version", callback=show_version, is_eager=True, help="Print the version."
+            ),
+        ] = False,
+    ) -> None:
+        pass
+
+    for add in (cli_tables.add_commands, cli_benchmark.add_commands, cli_demo.add_commands):
+        add(app)
+    return app

@@ -1,0 +1,78 @@
+"""`bagwise demo`: parses its arguments and prints what the demo found."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bagwise.cli.errors import progress, user_errors
+from bagwise.cli.options import Debug, Json
+
+if TYPE_CHECKING:
+    import rich.console
+
+    from bagwise.cli.demo import Outcome
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(demo)
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option(help="Directory for the figure and the report.", file_okay=False)
+    ] = Path("bagwise-demo"),
+    seed: Annotated[int, typer.Option(help="Seed of data, splits and models.", min=0)] = 0,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train two models on digit bags and MUSK1, print scores, draw some bags.
+
+    [bold]Examples[/bold]
+
+    [cyan]bagwise demo[/cyan]
+
+    [cyan]bagwise demo --output first-look --seed 3[/cyan]
+    """
+    with user_errors(debug), progress("loading", json) as status:
+        from bagwise.cli.demo import run_demo
+
+        def announce(what: str) -> None:
+            if status is not None:
+                status.update(f"{what} ...")
+
+        outcome = run_demo(output, seed, announce=announce)
+    if json:
+        from dataclasses import asdict
+
+        from bagwise.cli.output import print_json
+
+        files = [str(path) for path in outcome.files]
+        print_json({"scores": [asdict(row) for row in outcome.rows], "files": files})
+    else:
+        from rich.console import Console
+
+        print_outcome(Console(), outcome)
+
+
+def print_outcome(console: "rich.console.Console", outcome: "Outcome") -> None:
+    """Print the table of scores, its notes and the files written."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from bagwise.cli.demo import HEADINGS, NOTES
+
+    table = Table(box=box.SIMPLE_HEAD, title="Held-out bags", title_justify="left")
+    for i, heading in enumerate(HEADINGS):
+        broken = heading.replace(" ", "\n", 1)  # all columns fit 80 characters this way
+        table.add_column(broken, justify="left" if i < 2 else "right", no_wrap=True)
+    for row in outcome.rows:
+        table.add_row(*map(Text, row.cells()))
+    console.print(table)
+    for note in NOTES:
+        console.print(Text(note, style="dim"))
+    console.print()
+    for path in outcome.files:
+        console.print(Text(f"wrote {path}"), soft_wrap=True)

@@ -1,0 +1,100 @@
+"""Arguments and options of the commands on tables, each written once."""
+
+from typing import Annotated
+
+import typer
+
+from bagwise.cli.model_names import ALIASES
+
+TableArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, or a "
+        "folder of HDF5 features.",
+    ),
+]
+TablesArg = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE...",
+        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, or a "
+        "folder of HDF5 features; with --scheduler one or more Parquet files.",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Dask scheduler, e.g. tcp://host:8786, whose workers read the files and compute.",
+    ),
+]
+ModelArg = Annotated[str, typer.Argument(metavar="MODEL", help="File that `fit` wrote.")]
+Bag = Annotated[str | None, typer.Option(help="Column with the bag of each row.")]
+Label = Annotated[str | None, typer.Option(help="Column with the label of the bag.")]
+InstanceLabel = Annotated[
+    str | None, typer.Option(help="Column with known instance labels: 1, 0, empty if unknown.")
+]
+Group = Annotated[
+    str | None, typer.Option(help="Column with what belongs together, e.g. the patient.")
+]
+Coords = Annotated[
+    tuple[str, str] | None, typer.Option(metavar="X Y", help="Columns with coordinates.")
+]
+Depth = Annotated[str | None, typer.Option("--z", help="Column with the third coordinate.")]
+Slides = Annotated[
+    str | None, typer.Option(help="With a folder: its CSV with slide_id, label, case_id.")
+]
+Delimiter = Annotated[str | None, typer.Option(help="Of a text table, if its ending lies.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+Features = Annotated[
+    list[str] | None, typer.Option(help="Feature columns, e.g. 'f_*'; may be repeated.")
+]
+Positive = Annotated[
+    str | None, typer.Option(help="The label that is positive; needed if labels are text.")
+]
+ModelName = Annotated[
+    str, typer.Option(help=f"{', '.join(ALIASES)}, or a class name such as MIRVM.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Argument of the model, e.g. n_inducing=100; may be repeated."),
+]
+Valid = Annotated[
+    float | None, typer.Option(help="Share of bags to hold out and score.", min=0, max=1)
+]
+ModelFile = Annotated[
+    str | None, typer.Option("--output", "-o", help="Model file; TABLE.bagwise by default.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of split and model.", min=0)]
+ResampleSeed = Annotated[int, typer.Option("--seed", help="Seed of the weights of bags.", min=0)]
+Instances = Annotated[
+    bool, typer.Option("--instances", help="One row per instance instead of per bag.")
+]
+GivenLabels = Annotated[
+    bool,
+    typer.Option(
+        "--given-labels",
+        help="One row per instance, also with its probability given the label of its bag.",
+    ),
+]
+PredictionFile = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, FOLDER/ for one .geojson per bag, or "
+        "- for standard output; TABLE.predictions.csv by default.",
+    ),
+]
+TileSize = Annotated[float | None, typer.Option(help="Edge of a tile in pixels, for .geojson.")]
+ImageShape = Annotated[
+    tuple[int, int] | None,
+    typer.Option(metavar="H W", help="Features are the pixels of images of this size."),
+]
+Title = Annotated[str | None, typer.Option(help="Title of the page.")]
+PageFile = Annotated[
+    str | None, typer.Option("--output", "-o", help="Page; TABLE.report.html by default.")
+]

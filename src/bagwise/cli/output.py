@@ -1,0 +1,283 @@
+"""What commands print and write: scores, model cards, predictions."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bagwise.cli.errors import say
+from bagwise.cli.workflow import bag_frame, instance_frame
+from bagwise.core.files.atomic import refuse_existing
+from bagwise.io.class_labels import class_names
+from bagwise.io.frames import with_numbers
+from bagwise.io.geojson import write_geojson
+from bagwise.io.write_tables import check_writable, has_text, write_table
+from bagwise.models._base import Predictions
+from bagwise.report.model_card import (
+    bag_score_line,
+    describe_fit,
+    iterations,
+    selected,
+    weight_lines,
+    why_not_calibrated,
+)
+
+if TYPE_CHECKING:
+    from bagwise.io.tables import Table
+
+GEOJSON_ENDS = (".geojson", ".json")
+SCORES = {
+    "roc_auc": "ROC AUC",
+    "average_precision": "average precision",
+    "accuracy": "accuracy",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "log_likelihood": "log-likelihood",
+    "brier": "Brier score",
+    "expected_calibration_error": "calibration error",
+}
+
+
+def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
+    """Refuse, before anything is computed, an output that cannot be written."""
+    if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
+        raise ValueError(
+            f"--given-labels adds columns to a table, but {path} is GeoJSON; end the output in "
+            ".csv, .tsv, .parquet or .feather"
+        )
+    if path == "-" or _is_folder(path):
+        return
+    if not force:
+        refuse_existing(path)
+    if not path.lower().endswith(GEOJSON_ENDS):
+        check_writable(path)
+
+
+def write_predictions(
+    model: Any,
+    table: Table,
+    found: Predictions,
+    path: str,
+    *,
+    instances: bool,
+    tile_size: float | None,
+    force: bool,
+) -> dict[str, Any]:
+    """Write predictions in the format that `path` names; returns what was written."""
+    positive = class_names(model)[1]
+    done = {"output": path, "bags": len(table.bags), "positive": positive}
+    if _is_folder(path):
+        return done | _write_tiles(table, found, _tile_files(table, path), tile_size, force)
+    if path.lower().endswith(GEOJSON_ENDS):
+        return done | _write_tiles(table, found, [path], tile_size, force)
+    if not has_text(path):
+        table = replace(table, rows=with_numbers(table.rows))
+    frame = (instance_frame if instances else bag_frame)(model, table, found)
+    write_table(frame, path, overwrite=force)
+    return done | {"rows": len(frame), "files": 1}
+
+
+def _is_folder(path: str) -> bool:
+    return path.endswith(("/", os.sep)) or os.path.isdir(path)
+
+
+def _tile_files(table: Table, folder: str) -> list[str]:
+    """The file of each bag in a folder, which is made: QuPath users look for one per slide."""
+    names = [str(i) for i in table.bags.ids.tolist()]
+    for name in names:
+        if name in ("", ".", "..") or any(c in name for c in "/\\:\0") or len(name) > 200:
+            raise ValueError(
+                f"the bag id {name!r:.80} cannot be the name of a file; rename the bag, or predict "
+                "it alone with -o NAME.geojson"
+            )
+    os.makedirs(folder, exist_ok=True)
+    return [os.path.join(folder, f"{name}.geojson") for name in names]
+
+
+def _write_tiles(
+    table: Table, found: Predictions, files: list[str], tile_size: float | None, force: bool
+) -> dict[str, int]:
+    """Write the tiles of each bag to its file, in the order of its rows."""
+    bags = table.bags
+    if bags.coords is None or bags.coords.shape[1] != 2:
+        raise ValueError("GeoJSON needs two coordinates per instance; name them with --coords X Y")
+    if tile_size is None:
+        raise ValueError("GeoJSON tiles need a size in pixels; pass e.g. --tile-size 256")
+    if len(bags) != len(files):
+        raise ValueError(
+            f"a GeoJSON file is of one image, but the table has {len(bags)} bags; end the output "
+            "in / for a folder with one file per bag, e.g. -o tiles/"
+        )
+    if not force:
+        for file in files:
+            refuse_existing(file)
+    corners = bags.coords if table.pixels is None else table.pixels[bags.row_index]
+    for b, file in enumerate(files):
+        rows = slice(int(bags.offsets[b]), int(bags.offsets[b + 1]))
+        write_geojson(
+            file,
+            corners[rows],
+            found.p[rows, 1],
+            found.std[rows],
+            tile_size,
+            names=None if bags.instance_ids is None else bags.instance_ids[rows],
+            overwrite=force,
+        )
+    return {"rows": bags.n_instances, "files": len(files)}
+
+
+def show_fit(fitted: Any, path: str, json: bool) -> None:
+    """Say what was fitted and where it is."""
+    model = fitted.model
+    how = describe_fit(model)
+    if json:
+        print_json(
+            {
+                "output": path,
+                "model": type(model).__name__,
+                "positive": model.metadata_["classes"][1],
+                **how,
+                "held_out": fitted.held_out,
+            }
+        )
+        return
+    if fitted.held_out is not None:
+        show_scores(fitted.held_out, heading="Held-out bags")
+    state = "converged" if how["converged"] else "NOT converged"
+    if (reason := why_not_calibrated(model)) is not None:
+        say(f"bag probabilities are not calibrated: {reason}")
+    say(
+        f"wrote {path}: {type(model).__name__}, {state} after "
+        f"{iterations(how['n_iter'])}, "
+        f"positive class {model.metadata_['classes'][1]!r}"
+    )
+
+
+def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
+    """Print scores of bags with their intervals, and of instances where they are known."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    counts = scores["bags"]
+    positives = counts["true_positives"] + counts["false_negatives"]
+    grid = Grid(
+        box=box.SIMPLE_HEAD,
+        title=f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}",
+        title_justify="left",
+    )
+    for name in ("", "bags", "95 % interval"):
+        grid.add_column(name, justify="right" if name else "left", no_wrap=True)
+    if scores["instances"] is not None:
+        grid.add_column("instances", justify="right")
+    for key, name in SCORES.items():
+        low_high = scores["intervals"].get(key)
+        cells = [name, _number(counts[key]), "" if low_high is None else _interval(low_high)]
+        if scores["instances"] is not None:
+            cells.append(_number(scores["instances"][key]))
+        grid.add_row(*cells)
+    Console().print(grid)
+
+
+def _number(value: float) -> str:
+    return "—" if math.isnan(value) else f"{value:.3f}"
+
+
+def _interval(limits: tuple[float, float]) -> str:
+    return f"{limits[0]:.3f} to {limits[1]:.3f}"
+
+
+def show_model(found: dict[str, Any]) -> None:
+    """Print a model card."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid.grid(padding=(0, 2))
+    for name, value in _card(found):
+        grid.add_row(Text(name, style="bold"), Text(value))
+    Console().print(grid)
+
+
+def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
+    fitted = found["fitted"]
+    data = fitted.get("data")
+    names = found["features"]
+    lines = [
+        ("model", found["model"]),
+        ("positive class", repr(found["positive"])),
+        ("negative class", repr(found["classes"][0])),
+        ("features", str(found["n_features"]) + ("" if names is None else f": {_some(names)}")),
+        ("bag score", bag_score_line(found)),
+        ("inference", found["inference"]),
+        ("kernel", found["kernel"]),
+        ("mean", found["mean"] is not None and f"{found['mean']:.3g}"),
+        ("inducing points", found["n_inducing"]),
+        ("ELBO", found["elbo"] is not None and f"{found['elbo']:.4f}"),
+        ("log evidence", found["log_evidence"] is not None and f"{found['log_evidence']:.4f}"),
+        ("fit", f"{iterations(found['n_iter'])}, {_state(found)}"),
+        ("selected features", selected(found)),
+        ("scaled weights ± std", "\n".join(weight_lines(found))),
+        ("arguments", ", ".join(f"{k}={v}" for k, v in found["arguments"].items())),
+        ("columns", _plain(fitted.get("columns"))),
+        ("fitted on", _plain(data)),
+        ("held out", f"{len(fitted['held_out'])} bags" if fitted.get("held_out") else None),
+        ("command", fitted.get("command")),
+        ("bagwise", fitted.get("bagwise")),
+    ]
+    return [(name, str(value)) for name, value in lines if value not in (None, "", False)]
+
+
+def _state(found: dict[str, Any]) -> str:
+    return "converged" if found["converged"] else "NOT converged"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+
+
+def _plain(values: dict[str, Any] | None) -> str | None:
+    if not values:
+        return None
+    return ", ".join(f"{k}={v}" for k, v in values.items() if v not in (None, []))
+
+
+def to_json(value: Any) -> str:
+    """JSON of nested plain and numpy values; NaN and infinities become null.
+
+    >>> to_json({"a": np.float64("nan"), "b": (np.int64(1), 2.5)})
+    '{"a": null, "b": [1, 2.5]}'
+    """
+    return json.dumps(_jsonable(value), allow_nan=False)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_jsonable(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; what is not a number (NaN) becomes null."""
+    print(to_json(value))
+
+
+def file_size(size: int) -> str:
+    """Bytes in a unit that leaves digits to see.
+
+    >>> file_size(41_300), file_size(2_340_000)
+    ('41 kB', '2.3 MB')
+    """
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} kB"

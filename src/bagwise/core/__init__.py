@@ -1,0 +1,1 @@
+"""The mathematics: features, likelihoods, inference, posteriors, calibration, files."""

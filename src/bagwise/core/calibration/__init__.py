@@ -1,0 +1,1 @@
+"""Probabilities made honest by bags that were left out of a fit."""

@@ -1,0 +1,87 @@
+"""Whether a fitted model ranks bags better than chance, and what to say where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from bagwise.bags import Bags
+from bagwise.core.warnings import NearChanceWarning, warn_user
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+NEAR_CHANCE = 0.6  # an AUC below it is hardly better than guessing
+USEFUL = 0.75  # what the bags have to rule out before that is said: few bags rule out little
+ONE_SIDED = 1.645  # standard errors of a bound that holds in 95 of 100 cases
+
+
+def warn_near_chance(score: Array, bags: Bags, T: Flags, which: str) -> None:
+    """Warn where these scores rank positive bags hardly above negative ones.
+
+    `which` names the bags: left out of the fit, or those that were fitted to.
+    """
+    if not is_near_chance(score, bags, T):
+        return
+    warn_user(
+        f"{which} are ranked near chance: their AUC is {auc(score, T):.2f}, that of guessing 0.5 "
+        f"({int(T.sum())} positive and {int((~T).sum())} negative bags); predictions of this model "
+        "tell little. Check that labels and bags belong together and that the features show what "
+        "the label is about; try standardize=True, learned hyperparameters (mean='learn', "
+        "learn_hyperparameters=True), more inducing points, another model (MIRVM where few of many "
+        "features matter), known instance labels or more bags",
+        NearChanceWarning,
+    )
+
+
+def is_near_chance(score: Array, bags: Bags, T: Flags) -> bool:
+    """Whether the AUC is below NEAR_CHANCE, and USEFUL ruled out by the number of bags.
+
+    >>> some, many = (Bags.from_list([np.zeros((1, 1))] * n) for n in (6, 40))
+    >>> [is_near_chance(np.zeros(len(b)), b, np.arange(len(b)) % 2 == 1) for b in (some, many)]
+    [False, True]
+    """
+    value = auc(score, T)
+    highest = value + ONE_SIDED * chance_error(*class_counts(bags, T))
+    return value < NEAR_CHANCE and highest < USEFUL
+
+
+def auc(score: Array, T: Flags) -> float:
+    """Share of pairs in which the positive bag has the higher score; ties count half.
+
+    >>> auc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True]))
+    0.875
+    """
+    n_positive, n_negative = int(T.sum()), int((~T).sum())
+    above = rankdata(score)[T].sum() - n_positive * (n_positive + 1) / 2
+    return float(above / (n_positive * n_negative))
+
+
+def chance_error(n_negative: int, n_positive: int) -> float:
+    """Standard deviation of the AUC where scores tell nothing [Mann and Whitney 1947].
+
+    >>> round(chance_error(10, 10), 3), round(chance_error(100, 100), 3)
+    (0.132, 0.041)
+    """
+    return float(np.sqrt((n_negative + n_positive + 1) / (12 * n_negative * n_positive)))
+
+
+def class_counts(bags: Bags, T: Flags) -> tuple[int, int]:
+    """Independent negative and positive units: bags, or groups that have such bags."""
+    units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
+    return len(np.unique(units[~T])), len(np.unique(units[T]))
+
+
+def some_of_each_class(bags: Bags, T: Flags, max_rows: int) -> NDArray[np.intp]:
+    """Numbers of bags with about `max_rows` rows, from all over both classes; all where fewer.
+
+    >>> bags = Bags.from_list([np.zeros((5, 1))] * 8)
+    >>> some_of_each_class(bags, np.arange(8) < 2, 20)
+    array([0, 2, 4, 6])
+    """
+    step = -(-bags.n_instances // max_rows)
+    sides = [np.flatnonzero(side)[::step] for side in (~T, T)]
+    return np.sort(np.concatenate(sides))

@@ -1,0 +1,99 @@
+"""Whitened features of a sparse Gaussian process and their gradients.
+
+With K_ZZ = L L', an instance has a_n = L^-1 k_Zn and the residual variance
+kt_n = k_nn - |a_n|^2 >= 0, so that f_n = c0 + a_n'v + r_n, v ~ N(0, I), r_n ~ N(0, kt_n)
+([V17, Eq. 4-5] and [W21, Eq. 5-6] with u = L v).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.core.linalg import (
+    NotPositiveDefiniteError,
+    cholesky,
+    cholesky_pullback,
+    inverse_lower,
+)
+from bagwise.kernels import Kernel
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Whitener:
+    """Maps instances to (a_n, kt_n) for one kernel and one set of inducing points."""
+
+    kernel: Kernel
+    Z: Array  # (M, D) float64, in the units the kernel sees
+    L: Array  # (M, M) lower, K_ZZ + jitter = L L'
+    L_inv: Array  # (M, M)
+
+    def __call__(self, X: Array) -> tuple[Array, Array]:
+        """Return A (n, M) and kt (n,), in float64: L^-1 magnifies rounding by 1/sqrt(jitter)."""
+        X = np.asarray(X, dtype=np.float64)
+        A = self.kernel.cross(X, self.Z) @ self.L_inv.T
+        return A, residual_variance(self.kernel.diag(X), A)
+
+    def pullback(self, X: Array, A: Array, A_bar: Array, kt_bar: Array) -> FeatureGradient:
+        """Carry gradients in A and kt back to the kernel's theta and to K_ZZ; sums over chunks."""
+        A_total = A_bar - 2 * kt_bar[:, None] * A
+        K_bar = A_total @ self.L_inv  # gradient in K_XZ, since A = K_XZ L^-T
+        return FeatureGradient(
+            self.kernel.pullback(X, self.Z, K_bar) + self.kernel.pullback_diag(X, kt_bar),
+            -(K_bar.T @ A),
+        )
+
+    def theta_gradient(self, gradient: FeatureGradient, jitter: float) -> Array:
+        """Finish `pullback` after all chunks: add the way through K_ZZ = L L'."""
+        Kzz_bar = cholesky_pullback(self.L, self.L_inv, np.tril(gradient.L_bar))
+        diag_bar = np.diagonal(Kzz_bar) + jitter * np.trace(Kzz_bar) / len(Kzz_bar)
+        off = Kzz_bar - np.diag(np.diagonal(Kzz_bar))
+        return (
+            gradient.theta
+            + self.kernel.pullback(self.Z, self.Z, off)
+            + self.kernel.pullback_diag(self.Z, diag_bar)
+        )
+
+
+@dataclass(frozen=True)
+class FeatureGradient:
+    """Additive part of a gradient: direct in theta, and in the Cholesky factor of K_ZZ."""
+
+    theta: Array
+    L_bar: Array
+
+    def __add__(self, other: FeatureGradient) -> FeatureGradient:
+        return FeatureGradient(self.theta + other.theta, self.L_bar + other.L_bar)
+
+
+def whitener(kernel: Kernel, Z: Array, jitter: float) -> Whitener:
+    """Factorise K_ZZ once for given hyperparameters."""
+    Z = np.asarray(Z, dtype=np.float64)
+    kernel.check_features(Z.shape[1])
+    L = cholesky(kernel_matrix(kernel, Z), name="K_ZZ", jitter=jitter)
+    return Whitener(kernel, Z, L, inverse_lower(L))
+
+
+def kernel_matrix(kernel: Kernel, Z: Array) -> Array:
+    """K_ZZ with its exact diagonal (distances of a point to itself round to about 1e-16)."""
+    K = kernel.cross(Z, Z)
+    K[np.diag_indices_from(K)] = kernel.diag(Z)
+    return 0.5 * (K + K.T)
+
+
+def residual_variance(k_diag: Array, A: Array) -> Array:
+    """kt_n = k_nn - |a_n|^2, which rounding alone may leave slightly below zero."""
+    kt = k_diag - np.einsum("nm,nm->n", A, A)
+    worst = float(np.min(kt / np.maximum(k_diag, np.finfo(np.float64).tiny), initial=0.0))
+    if worst < -1e-6:
+        raise NotPositiveDefiniteError(
+            f"a residual variance k_nn - |a_n|^2 came out {worst:.2g} times the prior variance, "
+            "which must not be negative; K_ZZ is too ill-conditioned: use a larger jitter, fewer "
+            "inducing points or float64 data"
+        )
+    return np.maximum(kt, 0)

@@ -1,0 +1,217 @@
+"""Checkpoints of long fits: written atomically every few minutes, checked before they are used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from bagwise.bags import Bags
+from bagwise.core.files.atomic import remove_leftovers
+from bagwise.core.files.codec import Encoder
+from bagwise.core.files.modelfile import ModelFileError, read_state, write_state
+from bagwise.core.inference.monitor import Callback, Monitor, State
+from bagwise.core.parameters import check_number
+
+KIND = "checkpoint"
+KEYS = {"marks", "prepared", "fit"}
+# Arguments that may change between a fit and its continuation.
+FREE = ("verbose", "max_iter", "chunk_size", "memory_budget", "random_state", "bag_score")
+SAMPLE_ROWS = 256  # of X, that tell one data set from another
+
+
+@dataclass(frozen=True)
+class Session:
+    """One call of `fit`: where it writes its states, and the one it goes on from."""
+
+    path: str | os.PathLike[str] | None
+    minutes: float
+    marks: dict[str, str]
+    saved: State | None
+
+    @classmethod
+    def begin(
+        cls,
+        model: Any,
+        bags: Bags,
+        T: Any,
+        known: Any,
+        path: str | os.PathLike[str] | None,
+        minutes: float,
+        resume: str | os.PathLike[str] | None,
+    ) -> Session:
+        """Read the checkpoint to resume from, if any, and check that it is of this fit."""
+        if path is None and resume is None:
+            return cls(None, minutes, {}, None)
+        data = {
+            "the number of features": bags.n_features,
+            "the sizes of bags": bags.offsets,
+            "the labels": T,
+            "the instance labels": known,
+            "the coordinates": bags.coords,
+            "the groups": bags.groups,
+            "the features": sample_rows(bags.X),
+        }
+        marks = fingerprint(model, data)
+        saved = None if resume is None else read_checkpoint(resume, marks)
+        return cls(resume if path is None else path, minutes, marks, saved)
+
+    @property
+    def prepared(self) -> State | None:
+        """What the interrupted fit had chosen before it began."""
+        return None if self.saved is None else self.saved["prepared"]
+
+    def monitor(self, prepared: State, callbacks: Sequence[Callback]) -> Monitor:
+        """What watches the fit."""
+        saver = None
+        if self.path is not None:
+            header = {"marks": self.marks, "prepared": prepared}
+            saver = CheckpointFile(self.path, self.minutes, header)
+        return Monitor(callbacks, saver, None if self.saved is None else self.saved["fit"])
+
+
+class CheckpointFile:
+    """A file that is replaced by newer states; the last but one stays beside it.
+
+    `header` is what a continuation needs besides the state, and what it is checked against. A
+    state that cannot be written (the disk is full) is a warning: the fit and the states before
+    it are not lost.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], minutes: float, header: State) -> None:
+        self.path = Path(path)
+        self.seconds = 60 * check_number("checkpoint_minutes", minutes, at_least=0)
+        self.header = header
+        self._last = time.monotonic()
+        if not self.path.absolute().parent.is_dir():
+            raise FileNotFoundError(
+                f"no directory {self.path.absolute().parent}; make it before the fit, so that "
+                f"{self.path.name} can be written"
+            )
+        if not os.access(self.path.absolute().parent, os.W_OK):
+            raise PermissionError(
+                f"{self.path.absolute().parent} may not be written; choose another folder for "
+                f"{self.path.name} before the fit begins"
+            )
+        for target in (self.path, self._next):
+            remove_leftovers(target)
+
+    @property
+    def _next(self) -> Path:
+        return Path(f"{self.path}.next")
+
+    def due(self) -> bool:
+        """Whether the last state is older than the interval."""
+        return time.monotonic() - self._last >= self.seconds
+
+    def save(self, state: State) -> None:
+        """Write a state; at any moment this file or the previous one is whole."""
+        self._last = time.monotonic()
+        try:
+            # Beside the others first: a full disk leaves both of them as they are.
+            write_state(self._next, {**self.header, "fit": state}, kind=KIND)
+            if self.path.exists():
+                os.replace(self.path, previous(self.path))
+            os.replace(self._next, self.path)
+        except OSError as error:
+            warnings.warn(
+                f"cannot write the checkpoint {self.path} ({error}); the fit goes on, and the "
+                "checkpoint before it, if any, is kept; make room or check the folder",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def previous(path: str | os.PathLike[str]) -> Path:
+    """Where the last but one state is kept.
+
+    >>> previous("run.ckpt").name
+    'run.ckpt.previous'
+    """
+    return Path(f"{os.fspath(path)}.previous")
+
+
+def read_checkpoint(path: str | os.PathLike[str], marks: dict[str, str]) -> State:
+    """The newest whole state at `path`, of the same model on the same data."""
+    if not Path(path).exists() and not previous(path).exists():
+        raise FileNotFoundError(
+            f"no checkpoint {os.fspath(path)} to resume from; start with "
+            "fit(bags, checkpoint=...) and give that file"
+        )
+    try:
+        state = _read(path)
+    except (ModelFileError, FileNotFoundError) as error:
+        if not previous(path).exists():
+            raise
+        warnings.warn(
+            f"{error}; going on from the one before it, {previous(path)}", UserWarning, stacklevel=2
+        )
+        state = _read(previous(path))
+    different = [name for name, mark in marks.items() if state["marks"].get(name) != mark]
+    if different:
+        raise ValueError(
+            f"the checkpoint {os.fspath(path)} is of another fit: {', '.join(different)} differ; "
+            "resume with the same data and arguments, or start anew without resume"
+        )
+    return state
+
+
+def _read(path: str | os.PathLike[str]) -> State:
+    kind, state = read_state(path)
+    if kind != KIND or not isinstance(state, dict) or not set(state) >= KEYS:
+        raise ModelFileError(f"{os.fspath(path)} holds a {kind!r}, not a checkpoint of a fit")
+    return state
+
+
+def fingerprint(model: Any, data: dict[str, Any]) -> dict[str, str]:
+    """A mark for each argument of a model and each part of its data that must not change."""
+    arguments = {k: v for k, v in model.get_params(deep=False).items() if k not in FREE}
+    values = {"the model": type(model).__name__, **arguments, **data}
+    return {name: _mark(value) for name, value in values.items()}
+
+
+def sample_rows(X: Any) -> Any:
+    """Rows from all over X, which tell data sets of the same shape apart."""
+    return np.array(X[np.unique(np.linspace(0, len(X) - 1, SAMPLE_ROWS).astype(np.int64))])
+
+
+def _mark(value: Any) -> str:
+    """A digest of a value as a model file would hold it; equal under any version of any library."""
+    encoder = Encoder()
+    try:
+        text = json.dumps(encoder.encode(_plain(value), "argument", 0), sort_keys=True)
+    except ModelFileError:
+        return f"a {type(value).__name__}"  # functions, for one, cannot be compared
+    digest = hashlib.sha256(text.encode())
+    for array in encoder.arrays:
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """What stands for an argument that model files do not hold: graphs, tables, types."""
+    if sparse.issparse(value):
+        rows = value.tocsr()
+        return [list(value.shape), rows.indptr, rows.indices, rows.data]
+    if isinstance(value, type | np.dtype):
+        return str(np.dtype(value))
+    return np.asarray(value) if hasattr(value, "to_numpy") else value
+
+
+def interruptible(work: Callable[[], Any], save: Callable[[], None]) -> Any:
+    """Do some work; Ctrl-C saves what has been reached before it goes on its way."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        save()
+        raise

@@ -1,0 +1,234 @@
+"""Damped Newton ascent on a log density that need not be concave."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from bagwise.core.inference.loop import Trace, warn_not_converged
+from bagwise.core.linalg import try_cholesky
+
+Array = NDArray[Any]
+
+SADDLE_STEPS = np.geomspace(1.0, 1e-4, 13)
+PRECISION = 1e-5  # densities by EP and their gradients agree to about that, relatively
+
+STRAIGHT = 0.75  # share of slope times step that is gained where Newton's parabola gains a half
+PRIOR_CURVATURE = 1.0  # of v ~ N(0, I): flatter directions are not trusted far from a mode
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A log density about v to second order."""
+
+    v: Array
+    value: float
+    gradient: Array
+    P: Array  # minus the Hessian
+
+
+class LogDensity(Protocol):
+    """What `climb` maximises."""
+
+    def value(self, v: Array) -> float:
+        """The log density, without derivatives."""
+
+    def expand(self, v: Array) -> Expansion:
+        """The same with derivatives."""
+
+
+class OnePass:
+    """A log density whose value and derivatives at the end of a step come from one pass.
+
+    A full Newton step mostly holds, so that the first value after an expansion is itself an
+    expansion, which is kept. Shorter steps, tried where it does not hold, are values alone.
+    """
+
+    def __init__(self, density: LogDensity) -> None:
+        self._density = density
+        self._kept: Expansion | None = None
+        self._first = False  # no value has been asked for since the last expansion
+
+    def value(self, v: Array) -> float:
+        """The log density."""
+        if not self._first:
+            return self._density.value(v)
+        self._first = False
+        self._kept = self._density.expand(v)
+        return self._kept.value
+
+    def expand(self, v: Array) -> Expansion:
+        """The same with derivatives."""
+        kept, self._kept, self._first = self._kept, None, True
+        return kept if kept is not None and kept.v is v else self._density.expand(v)
+
+
+@dataclass(frozen=True)
+class Summit:
+    """Where a climb ended, with P = -Hessian there."""
+
+    v: Array
+    P: Array
+    value: float
+    trace: Trace
+
+
+def climb(
+    density: LogDensity,
+    v: Array,
+    *,
+    max_iter: int,
+    tol: float,
+    enough: float = np.inf,
+    verbose: int = 0,
+    past: tuple[float, ...] = (),
+    note: Callable[[Array, list[float]], None] | None = None,
+) -> Summit:
+    """Newton steps with a line search; damped where P is indefinite, and saddles are left.
+
+    A density without a maximum is climbed up to `enough`, which is no convergence. `past` is the
+    history up to `v` of a climb that goes on; `note` hears of every step.
+    """
+    density = OnePass(density)
+    here = finite_expansion(density, v)
+    history = list(past) or [here.value]
+    converged = False
+    while not converged and history[-1] < enough and len(history) <= max_iter:
+        found, arrived = newton_step(density, here, tol)
+        if found is None:  # no ascent is left, though the gradient promises some
+            break
+        if found[0] is not here.v:
+            here = finite_expansion(density, found[0])
+        if arrived and not (converged := try_cholesky(here.P) is not None):
+            escape = leave_saddle(density, here)
+            if escape is None:  # flat to the last digit
+                history.append(here.value)
+                break
+            here = finite_expansion(density, escape)
+        history.append(here.value)
+        if verbose:
+            print(f"Newton {len(history) - 1:3d}  log joint {here.value:.6f}")
+        if note is not None:
+            note(here.v, history)
+    return Summit(here.v, here.P, history[-1], Trace(tuple(history), converged))
+
+
+def newton_step(
+    density: LogDensity, here: Expansion, tol: float, reach: float = 1.0
+) -> tuple[tuple[Array, float] | None, bool]:
+    """The next point with its value, None if there is none, and whether it is stationary.
+
+    Steps that gain more than curvature would let them are doubled, up to `reach` times.
+    """
+    step = damped_step(here.P, here.gradient)
+    slope = float(here.gradient @ step)
+    # Twice the gain a Newton step promises. The last step is taken in full, without
+    # a line search that rounding would mislead: it squares the error left in v.
+    promise = slope / max(abs(here.value), 1.0)
+    if promise <= tol:
+        last = here.v + step
+        return (last, density.value(last)), True
+    found = line_search(density, here, step, slope)
+    if reach > 1 and found is not None and found[1] - here.value > STRAIGHT * slope:
+        found = lengthened(density, here.v, step, found, reach)
+    if found is None and promise <= PRECISION:
+        return (here.v, here.value), True
+    return found, False
+
+
+def finite_expansion(density: LogDensity, v: Array) -> Expansion:
+    """The expansion about v; raise where rounding or overflow has left nothing to climb by."""
+    here = density.expand(v)
+    if all(np.all(np.isfinite(x)) for x in (here.value, here.gradient, here.P)):
+        return here
+    raise FloatingPointError(
+        "the log joint density or its derivatives are not finite "
+        f"(value {here.value:g}) in Newton's method; check the features' scale (standardize=True) "
+        "and the given penalty or kernel"
+    )
+
+
+def warn_unless_converged(trace: Trace, max_iter: int, tol: float) -> None:
+    """Tell the user why a climb ended before its top, and what to do."""
+    if trace.converged:
+        return
+    if trace.n_iter >= max_iter:
+        warn_not_converged(max_iter, tol)
+        return
+    warnings.warn(
+        f"Newton's method ended after {trace.n_iter} steps before convergence: no step gained, as "
+        "the density is flat or not known more precisely; results may be slightly off; check the "
+        "features' scale (standardize=True)",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+def line_search(
+    density: LogDensity, here: Expansion, step: Array, slope: float
+) -> tuple[Array, float] | None:
+    """The longest of step, step/2, step/4, ... that gains enough (Armijo); None if none does."""
+    rate = 1.0
+    for _ in range(30):
+        candidate = here.v + rate * step
+        new = density.value(candidate)
+        if new >= here.value + 1e-4 * rate * slope:
+            return candidate, new
+        rate *= 0.5
+    return None
+
+
+def lengthened(
+    density: LogDensity, v: Array, step: Array, found: tuple[Array, float], reach: float
+) -> tuple[Array, float]:
+    """The best of step, 2 step, 4 step, ... up to the first that gains less."""
+    rate = 2.0
+    while rate <= reach and (value := density.value(v + rate * step)) > found[1]:
+        found = v + rate * step, value
+        rate *= 2
+    return found
+
+
+def leave_saddle(density: LogDensity, here: Expansion) -> Array | None:
+    """End of the best step along the eigenvector of P's lowest eigenvalue; None if none gains.
+
+    Along it the log density is convex at v, but how far is not known: just beyond a bifurcation
+    the two modes are close to the saddle between them.
+    """
+    e = np.linalg.eigh(here.P)[1][:, 0]
+    candidates = [here.v + sign * t * e for t in SADDLE_STEPS for sign in (1.0, -1.0)]
+    values = [density.value(x) for x in candidates]
+    best = int(np.argmax(np.where(np.isnan(values), -np.inf, values)))
+    return candidates[best] if values[best] > here.value else None
+
+
+def damped_step(P: Array, gradient: Array) -> Array:
+    """Newton's step, with |P| in place of P where that is not positive definite.
+
+    |P| has the eigenvalues' absolute values: along directions in which the log density is
+    convex the step goes uphill and away from the saddle, where a multiple of the identity
+    added to P would shorten the step in all directions [Dauphin et al. 2014, Eq. 6].
+    """
+    if try_cholesky(P) is not None:
+        with suppress(np.linalg.LinAlgError):  # singular to the last digit
+            return np.linalg.solve(P, gradient)
+    values, vectors = np.linalg.eigh(P)
+    return vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), PRIOR_CURVATURE))
+
+
+def cholesky_at_mode(P: Array, remedy: str) -> Array:
+    """Cholesky factor of P, which is positive definite at a mode; `remedy` ends the error."""
+    L = try_cholesky(P)
+    if L is None:
+        raise FloatingPointError(
+            "the Laplace posterior precision is not positive definite: Newton's method stopped "
+            f"at a saddle point; {remedy}"
+        )
+    return L

@@ -1,0 +1,112 @@
+"""The collapsed bound: for site precisions that do not depend on q it is a function of m alone.
+
+Over q(v) = N(m, S) with the constant optimal S the bound is log p(T | m, c0) - |m|^2 / 2 plus a
+constant, which Newton's method maximises. The same function gives the mode of Laplace's
+approximation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.core.inference.loop import Trace
+from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.inference.newton import Expansion, Summit, climb, warn_unless_converged
+from bagwise.core.inference.passes import Sweeper
+from bagwise.core.inference.sites import ClimbableSites, LogLikelihood, Q
+from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LogJoint:
+    """log p(T | m, c0) - |m|^2 / 2 as a function of x = m, or of x = (m, c0) with `c0=None`."""
+
+    likelihood: LogLikelihood
+    sweeper: Sweeper
+    c0: float | None = None  # None: the mean is learned along with m
+
+    def split(self, x: Array) -> tuple[Array, float]:
+        """m and c0."""
+        return (x, self.c0) if self.c0 is not None else (x[:-1], float(x[-1]))
+
+    def value(self, x: Array) -> float:
+        """The log joint density, without derivatives."""
+        m, c0 = self.split(x)
+        log_prob = self.sweeper.total(partial(self.likelihood.log_prob, m=m, c0=c0))
+        return log_prob - 0.5 * float(m @ m)
+
+    def expand(self, x: Array) -> Expansion:
+        """The same with gradient and P = -Hessian."""
+        m, c0 = self.split(x)
+        found = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
+        k = len(x)
+        prior = np.arange(k) < len(m)  # c0 has a flat prior
+        gradient = found.gradient[:k] - prior * x
+        P = found.neg_hessian[:k, :k] + np.diag(prior.astype(float))
+        return Expansion(x, found.log_prob - 0.5 * float(m @ m), gradient, P)
+
+
+def watched_climb(
+    target: LogJoint,
+    x: Array,
+    monitor: Monitor | None,
+    state: State | None,
+    max_iter: int,
+    tol: float,
+    verbose: int,
+) -> Summit:
+    """Climb from x, or on from a saved state; the monitor hears of every step."""
+
+    def note(v: Array, history: list[float]) -> None:
+        past = np.array(history)
+        if monitor is not None:
+            monitor.step(len(past) - 1, past[-1], lambda: {"v": v, "history": past})
+
+    past: tuple[float, ...] = ()
+    if state is not None:
+        x, past = state["v"], tuple(state["history"].tolist())
+    return climb(target, x, max_iter=max_iter, tol=tol, verbose=verbose, past=past, note=note)
+
+
+class NewtonAscent:
+    """The optimal q(v) of a model whose Lambda does not depend on q."""
+
+    def __init__(self, sites: ClimbableSites, sweeper: Sweeper, *, learn_mean: bool) -> None:
+        self.sites = sites
+        self.sweeper = sweeper
+        self.learn_mean = learn_mean
+
+    def run(
+        self,
+        q: Q,
+        *,
+        max_iter: int,
+        tol: float,
+        verbose: int = 0,
+        warn: bool = True,
+        monitor: Monitor | None = None,
+        state: State | None = None,
+    ) -> tuple[Q, Trace]:
+        """Climb from the mean of `q`, or on from `state`; the trace holds the ELBO."""
+        precision = self.sweeper.total(self.sites.precision)
+        L = cholesky(np.eye(len(q.m)) + precision.AtLA, name="P = I + A' Lambda A")
+        S, log_det_S = inverse_from_cholesky(L), -logdet_from_cholesky(L)
+        target = LogJoint(self.sites, self.sweeper, None if self.learn_mean else q.c0)
+        x = np.append(q.m, q.c0) if self.learn_mean else q.m
+        summit = watched_climb(target, x, monitor, state, max_iter, tol, verbose)
+        climbed = summit.trace
+        if warn:
+            warn_unless_converged(climbed, max_iter, tol)
+        m, c0 = target.split(summit.v)
+        rest = self.sweeper.total(self.sites.constant_bound)
+        at_zero = Q(np.zeros_like(m), S, c0, log_det_S)
+        rest += self.sites.global_bound(at_zero, precision) - at_zero.kl()
+        history = tuple(value + rest for value in climbed.history)
+        return Q(m, S, c0, log_det_S), Trace(history, climbed.converged)

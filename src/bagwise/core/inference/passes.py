@@ -1,0 +1,178 @@
+"""Passes over the data: chunks cut between bags, one pure function, results added up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from operator import add
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags.rows import BLOCK_ROWS, RowRange, RowSource
+from bagwise.core.features import Whitener
+from bagwise.core.inference.feature_store import store
+from bagwise.core.inference.sites import Chunk
+from bagwise.core.likelihoods.at_least_one import Targets
+
+Array = NDArray[Any]
+DEFAULT_CHUNK = BLOCK_ROWS
+FLOAT64_FEATURES = 2**24  # 128 MiB
+
+
+class _Additive(Protocol):
+    def __add__(self, other):  # type: ignore[no-untyped-def]
+        ...
+
+
+S = TypeVar("S", bound=_Additive)
+
+
+class TrainingData:
+    """Scaled instances with 0/1 bag labels, cut into chunks of about `chunk_size` rows.
+
+    X is an array or a `RowSource`; `memory_budget` is how many bytes of features are kept.
+    """
+
+    def __init__(
+        self,
+        X: Array | RowSource,
+        offsets: NDArray[np.int64],
+        T: NDArray[np.bool_],
+        known: Array | None = None,
+        chunk_size: int | None = None,
+        graph: Any = None,
+        memory_budget: int = sys.maxsize,
+        weights: Array | None = None,
+    ) -> None:
+        self.X = X
+        self.offsets = offsets
+        self.T = T
+        self.known = known
+        self.graph = graph
+        self.memory_budget = memory_budget
+        self.weights = weights
+        self.chunk_size = chunk_size or DEFAULT_CHUNK
+        self.cuts = bag_cuts(offsets, self.chunk_size)
+
+    def of_rows(self, rows: NDArray[np.int64], weights: Array) -> TrainingData:
+        """Rows in rising order, with the number of rows that each stands for.
+
+        Bags of which there are none are left out. The rows are in memory, in float64 and in chunks
+        of the default size, so that what is learned from them does not depend on the rounding of
+        other chunkings.
+        """
+        X = np.asarray(self.X[rows], dtype=np.float64)
+        offsets = np.searchsorted(rows, self.offsets)
+        T = self.T[np.diff(offsets) > 0]
+        known = None if self.known is None else self.known[rows]
+        return TrainingData(X, np.unique(offsets), T, known, weights=weights)
+
+    def in_memory(self) -> TrainingData:
+        """All rows, in memory as those of `of_rows`."""
+        X = np.asarray(self.X[:], dtype=np.float64)
+        return TrainingData(X, self.offsets, self.T, self.known)
+
+    def of_bags(self, bags: NDArray[np.intp]) -> TrainingData:
+        """Some of the bags, in chunks of the same number of rows."""
+        rows, sizes = self._rows_of(bags)
+        known = None if self.known is None else self.known[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return TrainingData(self.X[rows], offsets, self.T[bags], known, self.chunk_size)
+
+    def _rows_of(self, bags: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of some bags, and how many each has."""
+        rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
+        return rows, np.diff(self.offsets)[bags]
+
+    def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
+        """Compute the features chunk by chunk."""
+        source = FeatureSource(self, whitener)
+        return (source.chunk(i) for i in range(len(source)))
+
+    def one_pass(self, whitener: Whitener, step: Callable[[Chunk], S]) -> S:
+        """Sum of `step(chunk)` over all chunks, whose features are not kept."""
+        return reduce(add, map(step, self.chunks(whitener)))
+
+    def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> Sweeper:
+        """Passes over the chunks with their features."""
+        return Sweeper(self, whitener, recompute=recompute)
+
+    def targets(self, first: int, last: int) -> Targets:
+        """Labels of bags first..last-1."""
+        starts = self.offsets[first:last]
+        known = None
+        if self.known is not None:
+            known = self.known[self.offsets[first] : self.offsets[last]]
+            known = None if np.all(np.isnan(known)) else known
+        sizes = np.diff(self.offsets[first : last + 1])
+        weights = self.weights
+        if weights is not None:
+            weights = weights[self.offsets[first] : self.offsets[last]]
+        return Targets(starts - starts[0], sizes, self.T[first:last], known, weights)
+
+
+class FeatureSource:
+    """Computes the features of any chunk, in the data's dtype where they are many.
+
+    Few features stay in float64, where float32 would save nothing and its rounding would
+    show along the flat directions of the bound.
+    """
+
+    def __init__(
+        self, data: TrainingData, whitener: Whitener, dtype: np.dtype[Any] | None = None
+    ) -> None:
+        self.data = data
+        self.whitener = whitener
+        size = len(data.X) * len(whitener.Z)
+        usual = data.X.dtype if size > FLOAT64_FEATURES else np.dtype(np.float64)
+        self.dtype = usual if dtype is None else dtype
+        self.feature_bytes = size * self.dtype.itemsize
+        self.n_features = data.X.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.data.cuts) - 1
+
+    def chunk(self, i: int) -> Chunk:
+        """Features and labels of the i-th chunk."""
+        data = self.data
+        first, last = int(data.cuts[i]), int(data.cuts[i + 1])
+        rows = slice(int(data.offsets[first]), int(data.offsets[last]))
+        X = data.X[rows]
+        A, kt = (x.astype(self.dtype, copy=False) for x in self.whitener(X))
+        # What is read or scaled anew in each pass is not kept as well.
+        kept = RowRange(data.X, rows) if isinstance(data.X, RowSource) else X
+        graph = None if data.graph is None else data.graph[rows][:, rows]
+        return Chunk(kept, A, kt, data.targets(first, last), rows.start, graph)
+
+
+class Sweeper:
+    """Chunks with their features, kept as the budget allows, and the one way to sum over them."""
+
+    chunks: Sequence[Chunk]
+
+    def __init__(self, data: TrainingData, whitener: Whitener, *, recompute: bool = True) -> None:
+        self.whitener = whitener
+        source = FeatureSource(data, whitener)
+        self.chunks = store(source, len(whitener.Z), data.memory_budget, recompute=recompute)
+
+    def total(self, step: Callable[[Chunk], S]) -> S:
+        """Sum of `step(chunk)` over all chunks, in order."""
+        return reduce(add, map(step, self.chunks))
+
+
+def bag_cuts(offsets: NDArray[np.int64], chunk_size: int) -> NDArray[np.int64]:
+    """Bag numbers at which to cut so that chunks have about `chunk_size` rows and whole bags.
+
+    >>> bag_cuts(np.array([0, 3, 6, 9, 20]), 6)
+    array([0, 2, 3, 4])
+    """
+    cuts = [0]
+    n_bags = len(offsets) - 1
+    while cuts[-1] < n_bags:
+        limit = offsets[cuts[-1]] + chunk_size
+        end = int(np.searchsorted(offsets, limit, side="right")) - 1
+        cuts.append(max(end, cuts[-1] + 1))  # a bag larger than a chunk is one chunk
+    return np.asarray(cuts)

@@ -1,0 +1,336 @@
+"""Gaussian sites: how each model turns bag labels into a quadratic in f.
+
+A site gives every instance a precision Lambda and a linear term eta (design: P = I + A' Lambda A,
+m = P^-1 A'(eta - c0 Lambda 1)). `local_step` is pure: it reads a chunk and the current q and
+returns additive `Stats`; chunks are cut between bags, so that sums over chunks are all that
+a fit gathers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.core.likelihoods.at_least_one import BagLikelihood, SecondOrder, Targets
+from bagwise.densities import Density, HyperbolicSecant
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive whole bags with their whitened features."""
+
+    X: Any  # (n, D), in the units the kernel sees; read when converted to an array
+    A: Array  # (n, M)
+    kt: Array  # (n,)
+    targets: Targets
+    start: int = 0  # first row in the whole data
+    graph: Any = None  # sparse (n, n) neighbours, for coupled models
+
+
+@dataclass(frozen=True)
+class Q:
+    """q(v) = N(m, S) with the constant mean c0."""
+
+    m: Array  # (M,)
+    S: Array  # (M, M)
+    c0: float
+    log_det_S: float
+
+    def kl(self) -> float:
+        """KL(q(v) || N(0, I))."""
+        M = len(self.m)
+        return 0.5 * float(np.trace(self.S) + self.m @ self.m - M - self.log_det_S)
+
+
+def standard_q(n_inducing: int, c0: float) -> Q:
+    """q(v) = N(0, I): where every fit starts."""
+    return Q(np.zeros(n_inducing), np.eye(n_inducing), c0, 0.0)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The part of the statistics that depends on Lambda alone."""
+
+    AtLA: Array  # (M, M) A' Lambda A
+    AtL1: Array  # (M,) A' Lambda 1
+    oneL1: float  # 1' Lambda 1
+
+    def __add__(self, other: Precision) -> Precision:
+        return Precision(self.AtLA + other.AtLA, self.AtL1 + other.AtL1, self.oneL1 + other.oneL1)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a sweep gathers: additive over chunks."""
+
+    AtEta: Array  # (M,) A' eta
+    oneEta: float  # 1' eta
+    bound: float  # ELBO terms of these bags at the incoming q
+    precision: Precision
+
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(
+            self.AtEta + other.AtEta,
+            self.oneEta + other.oneEta,
+            self.bound + other.bound,
+            self.precision + other.precision,
+        )
+
+    def as_vector(self) -> Array:
+        """What acceleration extrapolates."""
+        p = self.precision
+        return np.concatenate([self.AtEta, [self.oneEta], p.AtL1, [p.oneL1], p.AtLA.ravel()])
+
+    @classmethod
+    def from_vector(cls, x: Array, M: int) -> Stats:
+        """Statistics of `as_vector`; their bound is unknown (NaN)."""
+        precision = Precision(x[2 * M + 2 :].reshape(M, M), x[M + 1 : 2 * M + 1], x[2 * M + 1])
+        return cls(x[:M], float(x[M]), np.nan, precision)
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """log p(T | m, c0) of some bags, with gradient and negative Hessian in (m, c0)."""
+
+    log_prob: float
+    gradient: Array  # (M + 1,)
+    neg_hessian: Array  # (M + 1, M + 1)
+
+    def __add__(self, other: Derivatives) -> Derivatives:
+        return Derivatives(
+            self.log_prob + other.log_prob,
+            self.gradient + other.gradient,
+            self.neg_hessian + other.neg_hessian,
+        )
+
+
+class LogLikelihood(Protocol):
+    """log p(T | m, c0) of a chunk's bags as Newton's method sees it."""
+
+    def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
+        """Sum of log p(T_b | m, c0)."""
+
+    def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
+        """The same with gradient and negative Hessian."""
+
+
+class Sites(ABC):
+    """A model of bag labels given f, seen by the variational loop."""
+
+    stateful = False  # local values depend on earlier sweeps, not on q alone
+    bound_learns_mean = False  # c0 may follow the bound: true where that behaves
+    warm_start: Sites | None = None  # sites whose optimal q is a better start than N(0, I)
+    plain_start_too = False  # N(0, I) may lead to a better optimum all the same
+
+    def start(self, chunk: Chunk, q: Q) -> Stats:
+        """Statistics from which the first q is solved."""
+        return self.local_step(chunk, q)
+
+    def snapshot(self) -> Callable[[], dict[str, Array]]:
+        """Makes the values per instance as they are now, for models that carry any."""
+        return dict
+
+    def restore(self, values: dict[str, Array], first_row: int = 0) -> None:
+        """Go on from values that `snapshot` made, of rows from `first_row` on."""
+
+    @abstractmethod
+    def local_step(self, chunk: Chunk, q: Q) -> Stats:
+        """Update the local variables at `q` and return this chunk's statistics."""
+
+    def with_likelihood(self, likelihood: BagLikelihood) -> Sites:
+        """The same model with another H, for models that can learn it."""
+        raise NotImplementedError
+
+    def global_bound(self, q: Q, precision: Precision) -> float:
+        """ELBO terms that need no pass over the data, besides -KL."""
+        return 0.0
+
+
+class ClimbableSites(Sites):
+    """Sites whose Lambda does not depend on q.
+
+    Over q(v) the bound is log p(T | m, c0) - |m|^2 / 2 plus a constant, which Newton's method
+    maximises in fewer passes than coordinate ascent.
+    """
+
+    bound_learns_mean = True  # the logistic bound drives it far down instead
+
+    @abstractmethod
+    def precision(self, chunk: Chunk) -> Precision:
+        """Statistics of Lambda."""
+
+    @abstractmethod
+    def constant_bound(self, chunk: Chunk) -> float:
+        """ELBO terms that depend neither on m nor on S."""
+
+    @abstractmethod
+    def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
+        """Sum of log p(T_b | m, c0)."""
+
+    @abstractmethod
+    def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
+        """The same with gradient and negative Hessian."""
+
+    def global_bound(self, q: Q, precision: Precision) -> float:
+        return trace_bound(q, precision)
+
+
+def trace_bound(q: Q, precision: Precision) -> float:
+    """-1/2 tr(Lambda A S A')."""
+    return -0.5 * float(np.sum(precision.AtLA * q.S))
+
+
+@dataclass(frozen=True)
+class FoldedLikelihood:
+    """Bag likelihood of z_n = b_n (c0 + a_n'm), b_n = (1 + w kt_n)^(-1/2).
+
+    The scale b folds the residual variance kt into the link: exact for the probit (w = 1),
+    MacKay's approximation for the logistic; w = 0 leaves it out.
+    """
+
+    likelihood: BagLikelihood
+    residual_weight: float
+
+    def scale(self, kt: Array) -> Array:
+        """b_n in float64."""
+        return 1 / np.sqrt(1 + self.residual_weight * np.asarray(kt, dtype=np.float64))
+
+    def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
+        """Sum of log p(T_b | m, c0)."""
+        z = self.scale(chunk.kt) * latent(chunk, m, c0)
+        return float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
+
+    def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
+        """The same with gradient and negative Hessian."""
+        b = self.scale(chunk.kt)
+        z = b * latent(chunk, m, c0)
+        log_prob, curvature = self.likelihood.log_prob_and_curvature(z, chunk.targets)
+        return projected(chunk.A, float(np.sum(log_prob)), curvature.scaled(b))
+
+
+@dataclass(frozen=True)
+class LogisticSites(Sites):
+    """Logistic likelihood by Polya-Gamma or Jaakkola with a joint posterior over bag labels."""
+
+    likelihood: BagLikelihood
+    density: Density = field(default_factory=HyperbolicSecant)
+    plain_start_too = True
+
+    def __post_init__(self) -> None:
+        # At N(0, I) a bag of n instances has P0 = 2^-n or so. Where that is below 1 / H, every
+        # negative bag looks like a wrong label, which is an optimum: E y = 1/2 everywhere.
+        if np.isfinite(self.likelihood.H):
+            exact = LogisticSites(self.likelihood.as_exact_rule(), self.density)
+            object.__setattr__(self, "warm_start", exact)
+
+    def with_likelihood(self, likelihood: BagLikelihood) -> LogisticSites:
+        return LogisticSites(likelihood, self.density)
+
+    def local_step(self, chunk: Chunk, q: Q) -> Stats:
+        mu = latent_mean(chunk, q)
+        xi = np.sqrt(second_moment(chunk, q, mu))  # [V17, below Eq. 12]
+        log_prob, g = self.likelihood.log_prob_and_gradient(mu, chunk.targets)
+        Ey = self.likelihood.link.hazard(mu) + g  # sigmoid(mu) + d log Z / d mu
+        eta = Ey - 0.5  # [V17, Eq. 12]
+        bound = float(np.sum(log_prob)) + self.mixture_bound(mu, xi)
+        precision = diagonal_precision(chunk.A, self.density.theta(xi))  # [C24, Eq. 27-28]
+        return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
+
+    def mixture_bound(self, mu: Array, xi: Array) -> float:
+        """What the scale mixture adds to log p(T | mu), at the optimal xi."""
+        return float(np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi)))
+
+
+class ProbitSites(ClimbableSites):
+    """Probit likelihood with augmented m_n ~ N(f_n, 1) and exact joint moments per bag [W21].
+
+    `integrate_residual=True` ("fitc") integrates f out exactly: m_n has noise s_n^2 = 1 + kt_n.
+    False ("vfe") keeps f in the bound, s_n = 1: the paper's updates [W21, Eq. 17-23].
+    """
+
+    def __init__(self, likelihood: BagLikelihood, integrate_residual: bool = True) -> None:
+        self.integrate_residual = integrate_residual
+        self.folded = FoldedLikelihood(likelihood, 1.0 if integrate_residual else 0.0)
+
+    def local_step(self, chunk: Chunk, q: Q) -> Stats:
+        s = 1 / self.folded.scale(chunk.kt)
+        mu = latent_mean(chunk, q)
+        log_prob, g = self.folded.likelihood.log_prob_and_gradient(mu / s, chunk.targets)
+        Em = mu + s * g  # [W21, Eq. 21-23]
+        eta = Em / s**2
+        bound = float(np.sum(log_prob)) + self.constant_bound(chunk)
+        return Stats(project(chunk.A, eta), float(eta.sum()), bound, self.precision(chunk))
+
+    def precision(self, chunk: Chunk) -> Precision:
+        """Lambda = 1 / s_n^2."""
+        return diagonal_precision(chunk.A, self.folded.scale(chunk.kt) ** 2)
+
+    def constant_bound(self, chunk: Chunk) -> float:
+        """-1/2 tr(Lambda Kt), where the residual is part of the bound."""
+        return 0.0 if self.integrate_residual else -0.5 * float(np.sum(chunk.kt, dtype=np.float64))
+
+    def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
+        return self.folded.log_prob(chunk, m, c0)
+
+    def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
+        return self.folded.derivatives(chunk, m, c0)
+
+
+def projected(A: Array, log_prob: float, second: SecondOrder) -> Derivatives:
+    """Derivatives in (m, c0) from those in mu = c0 + A m."""
+    W1 = second.apply(np.ones(len(A)))
+    cross = project(A, W1)
+    return Derivatives(
+        log_prob,
+        np.append(project(A, second.g), second.g.sum()),
+        np.block([[second.weigh(A), cross[:, None]], [cross, W1.sum()]]),
+    )
+
+
+def latent(chunk: Chunk, m: Array, c0: float) -> Array:
+    """mu_n = c0 + a_n'm in float64."""
+    return c0 + np.asarray(chunk.A @ m.astype(chunk.A.dtype), dtype=np.float64)
+
+
+def latent_mean(chunk: Chunk, q: Q) -> Array:
+    """E f_n under q."""
+    return latent(chunk, q.m, q.c0)
+
+
+def second_moment(chunk: Chunk, q: Q, mu: Array) -> Array:
+    """E f_n^2 = mu_n^2 + a_n'S a_n + kt_n."""
+    return mu**2 + latent_variance(chunk, q.S)
+
+
+def latent_variance(chunk: Chunk, S: Array) -> Array:
+    """Var f_n = a_n'S a_n + kt_n."""
+    A = chunk.A
+    return np.maximum(np.einsum("nm,nm->n", A @ S.astype(A.dtype), A), 0) + chunk.kt
+
+
+def expected_labels(likelihood: BagLikelihood, mu: Array, targets: Targets) -> Array:
+    """E y_n under the exact joint posterior of a bag's labels: sigmoid(mu) + d log Z / d mu."""
+    return likelihood.link.hazard(mu) + likelihood.gradient(mu, targets)
+
+
+def diagonal_precision(A: Array, lam: Array) -> Precision:
+    """Statistics of a diagonal Lambda; `(A * w).T @ A` avoids BLAS's slow syrk path."""
+    lam = lam.astype(A.dtype, copy=False)
+    weighted = A * lam[:, None]
+    return Precision(
+        np.asarray(weighted.T @ A, dtype=np.float64),
+        np.asarray(weighted.sum(axis=0), dtype=np.float64),
+        float(np.sum(lam, dtype=np.float64)),
+    )
+
+
+def project(A: Array, eta: Array) -> Array:
+    """A' eta in float64."""
+    return np.asarray(eta.astype(A.dtype, copy=False) @ A, dtype=np.float64)

@@ -1,0 +1,1 @@
+"""What bag labels say about latent values: one file per rule."""

@@ -1,0 +1,1 @@
+"""Bags whose neighbouring instances are coupled through a graph [M24]."""

@@ -1,0 +1,1 @@
+"""What a fit leaves behind, and all predictions from it."""

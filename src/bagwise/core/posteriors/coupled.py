@@ -1,0 +1,185 @@
+"""Predictions of the Ising-coupled model: a test bag's own graph couples its instances [M24]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.coupled.blocks import (
+    Coupling,
+    DensePrior,
+    Prior,
+    predictive_prior,
+    predictive_variance,
+)
+from bagwise.core.likelihoods.coupled.ep import log_orthant, orthant_ep
+from bagwise.core.links import Moments
+from bagwise.core.posteriors.gaussian import LABEL_DRAWS, Posterior, Predicted, parts_of
+from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels, log_minus_log
+from bagwise.core.posteriors.joint import standard_normal
+
+Array = NDArray[Any]
+
+FULL_RESIDUAL_SIZE = 2000  # larger bags keep the diagonal of their residual covariance
+REPLICA_SIZE = 150  # bags up to that size get an exact-by-EP standard deviation
+
+
+@dataclass(frozen=True)
+class _Bag:
+    """One bag's Gaussians: m = Sigma f + noise, f ~ N(mu, Kt + G G')."""
+
+    coupling: Coupling
+    mu: Array
+    kt: Array
+    G: Array
+
+
+class CoupledPredictor:
+    """A posterior together with the neighbour graph of the bags that are asked about."""
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        lam: float,
+        graph: Any,
+        offsets: Array,
+        *,
+        full_residual: bool = False,
+    ) -> None:
+        self.posterior = posterior
+        self._link = posterior.link_function
+        self.lam = lam
+        self.graph = graph
+        self.offsets = offsets
+        self.full_residual = full_residual  # residuals of a bag covary, as in [M24]
+
+    def instances(self, X: Array) -> tuple[Array, Array]:
+        """P(m_n > 0) and the standard deviation of P(m_n > 0 | f) over the posterior of f."""
+        found = self.predicted(X, self.offsets, joint=False, instances=True).instances
+        assert found is not None
+        return np.exp(found.log_positive), found.std
+
+    def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
+        """Bag probability and its standard deviation; see `Posterior.bags`."""
+        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
+        return np.exp(found.log_positive), found.std
+
+    def given_labels(
+        self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
+    ) -> tuple[Array, Array]:
+        """P(y_n = 1 | bag label, known labels) by EP, and its standard deviation, (n,) each.
+
+        The deviation takes the labels of a bag as independent given f.
+        """
+        found = [
+            self._given_labels(bag, known, likelihood)
+            for bag, known in zip(self._bags(X), labels, strict=True)
+        ]
+        mean, std = (np.concatenate(part) for part in zip(*found, strict=True))
+        return mean, std
+
+    def _given_labels(
+        self, bag: _Bag, labels: BagLabels, likelihood: BagLikelihood
+    ) -> tuple[Array, Array]:
+        known = np.where(labels.known == 1, 1.0, 0.0)
+        if labels.excluded(likelihood) or not np.any(labels.free):
+            return known, np.zeros(len(known))
+        _, std = given_labels(self._draws_in_noise(bag), labels, likelihood)
+        prior = predictive_prior(bag.coupling, bag.kt, bag.G)
+        mean = bag.coupling.solve(bag.mu)
+        log_p, x_log = positive_given_known(prior, mean, labels)
+        if not labels.settled:
+            log_p = log_p + likelihood.log_label(x_log, labels.T)[1]
+        p = np.where(labels.free, np.exp(np.minimum(log_p, 0.0)), known)
+        return p, np.minimum(std, np.sqrt(p * (1 - p)))
+
+    def _draws_in_noise(self, bag: _Bag) -> BagDraws:
+        """Draws of (Sigma f)_n in units of m_n's own noise."""
+        root = np.sqrt(bag.coupling.diag())
+        loadings = bag.coupling.solve(bag.G) / root[:, None]
+        mean, variance = self._instance_moments(bag)
+        rest = np.maximum(variance - np.sum(loadings**2, axis=1), 0)
+        points, _ = standard_normal(LABEL_DRAWS, loadings.shape[1], self.posterior.seed)
+        return BagDraws(self._link, mean, loadings, points, rest)
+
+    def predicted(
+        self, X: Array, offsets: Array, *, joint: bool, instances: bool, second: bool = True
+    ) -> Predicted:
+        """Everything that predictions are made of; see `Posterior.predicted`."""
+        latent, logs = [], []
+        for bag in self._bags(X):
+            if instances:
+                latent.append(self._instance_moments(bag))
+            if joint:
+                logs.append(self._log_negative(bag, second))
+        of_rows = of_bags = None
+        if instances:
+            mean, variance = (np.concatenate(part) for part in zip(*latent, strict=True))
+            of_rows = self._link.moments(mean, variance)
+        if joint:
+            negative, ratio = np.array(logs).T
+            with np.errstate(divide="ignore"):  # a bag that cannot be positive
+                of_bags = Moments(negative, np.log(-np.expm1(negative)), ratio)
+        return Predicted(offsets, of_rows, of_bags)
+
+    def _instance_moments(self, bag: _Bag) -> tuple[Array, Array]:
+        """Mean and variance of (Sigma f)_n in units of m_n's own noise Sigma_nn."""
+        noise = bag.coupling.diag()
+        variance = predictive_variance(bag.coupling, bag.kt, bag.G) - noise
+        return bag.coupling.solve(bag.mu) / np.sqrt(noise), np.maximum(variance, 0) / noise
+
+    def _log_negative(self, bag: _Bag, second: bool) -> tuple[float, float]:
+        """log E[P0] and log E[P0^2] - 2 log E[P0], P0 = P(all m < 0 | f), by EP."""
+        mean = bag.coupling.solve(bag.mu)
+        first = min(log_orthant(predictive_prior(bag.coupling, bag.kt, bag.G), mean), 0.0)
+        ratio = 0.0
+        if second and len(mean) > REPLICA_SIZE:
+            # Instances taken as independent, for the spread only.
+            ratio = float(np.sum(self._link.moments(*self._instance_moments(bag)).log_ratio))
+        elif second:
+            ratio = self._log_square(bag, mean) - 2 * first
+        if np.isnan(first) or np.isnan(ratio):
+            raise ValueError(
+                f"a bag's joint probability is not a number: its latent values reach "
+                f"{np.max(np.abs(bag.mu)):.3g}, too far for expectation propagation; use "
+                "bag_score='noisy-or' or 'max'"
+            )
+        return first, float(np.clip(ratio, 0, -first))  # E[P0]^2 <= E[P0^2] <= E[P0]
+
+    def _log_square(self, bag: _Bag, mean: Array) -> float:
+        """E[P0^2] is the probability that two m with the same f are both negative."""
+        sigma = bag.coupling.solve(np.eye(len(mean)))
+        shared = sigma @ (np.diag(bag.kt) + bag.G @ bag.G.T) @ sigma
+        both = np.block([[sigma + shared, shared], [shared, sigma + shared]])
+        return log_orthant(DensePrior(0.5 * (both + both.T)), np.concatenate([mean, mean]))
+
+    def _bags(self, X: Array) -> Iterator[_Bag]:
+        features = self.posterior.bag_features(X, self.offsets)
+        for (begin, end), (mu, kt, G) in zip(pairwise(self.offsets), features, strict=True):
+            rows = slice(begin, end)
+            if self.full_residual and len(mu) <= FULL_RESIDUAL_SIZE:
+                G = np.hstack([G, self.posterior.residual_root(X[rows])])
+                kt = np.zeros(len(mu))
+            yield _Bag(Coupling(self.graph[rows][:, rows], self.lam), mu, kt, G)
+
+
+def positive_given_known(prior: Prior, mean: Array, labels: BagLabels) -> tuple[Array, Array]:
+    """log P(m_n > 0 | known signs), (n,), and log(-log P0), P0 = P(all others < 0 | the same)."""
+    starts = np.zeros(1, dtype=np.int64)
+    signs = np.select([labels.known == 1, labels.known == 0], [1, -1], 0).astype(np.int8)
+    found = orthant_ep(prior, mean, signs, starts, tol=1e-4)
+    z = (mean + found.shift) / np.sqrt(found.variance)
+    log_p, log_q = special.log_ndtr(z), special.log_ndtr(-z)
+    log_known = log_orthant(prior, mean, signs) if np.any(signs) else 0.0
+    negative = np.where(signs == 0, -1, signs).astype(np.int8)
+    log_P0 = log_orthant(prior, mean, negative) - log_known
+    # P0 is at most P(y_n = 0) for every n; EP may miss that by its error.
+    x_log = float(np.max(log_minus_log(log_p, log_q)[labels.free]))
+    return log_p, np.array(max(x_log, float(np.log(-log_P0)) if log_P0 < 0 else -np.inf))

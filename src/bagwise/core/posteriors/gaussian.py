@@ -1,0 +1,365 @@
+"""Predictions from q(v): latent moments, instance and bag probabilities with their spread."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags.rows import scaled_rows
+from bagwise.core.features import Whitener, kernel_matrix, whitener
+from bagwise.core.inference.passes import DEFAULT_CHUNK, bag_cuts
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.links import Link, Logistic, Moments, Probit
+from bagwise.core.parameters import check_choice, check_integer, check_number
+from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
+from bagwise.core.posteriors.joint import STAGES, Draws, Latents, joint_moments, standard_normal
+from bagwise.core.posteriors.residuals import factor_residuals
+from bagwise.kernels import Kernel
+
+Array = NDArray[Any]
+
+LINKS: dict[str, type[Link]] = {"logistic": Logistic, "probit": Probit}
+BAG_SCORES = ("joint", "noisy-or", "max")
+LABEL_DRAWS = 1024  # of f, for probabilities given labels
+LARGEST = 1e100  # of any number in a posterior; squares of larger ones overflow
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What one pass over the features finds out about bags and their instances."""
+
+    offsets: Array  # (B + 1,)
+    instances: Moments | None  # (N,)
+    joint: Moments | None  # (B,)
+
+    def bags(self, score: str) -> Moments:
+        """The probability of each bag, by a score whose parts were asked for."""
+        check_choice("bag_score", score, BAG_SCORES)
+        found = self.joint if score == "joint" else self.instances
+        if found is None:
+            raise ValueError(f"bag_score={score!r} needs what this pass was not asked for")
+        if score == "joint":
+            return found
+        combined = most_probable if score == "max" else noisy_or
+        return combined(found, self.offsets)
+
+
+def columns(found: Moments | None) -> tuple[Array, Array]:
+    """Probabilities of both labels, each with all its digits, and their standard deviation."""
+    assert found is not None
+    return np.exp(np.column_stack([found.log_negative, found.log_positive])), found.std
+
+
+def parts_of(score: str) -> dict[str, bool]:
+    """What a pass must find for a bag score."""
+    return {"joint": score == "joint", "instances": score != "joint"}
+
+
+class FeaturePosterior(ABC):
+    """Predictions where f = c0 + A v + r in a bag, v ~ N(m, S), r ~ N(0, R).
+
+    Subclasses are frozen dataclasses that say what the features a_n of an instance are, and the
+    residuals' covariance R, whose diagonal is kt.
+    """
+
+    m: Array  # (M,)
+    S: Array  # (M, M)
+    c0: float
+    link: str
+    seed: int  # of the Sobol points: predictions of one fitted model are deterministic
+
+    @abstractmethod
+    def features(self, X: Array) -> tuple[Array, Array]:
+        """A (n, M) and kt (n,) of instances in raw units."""
+
+    def latent(self, X: Array) -> tuple[Array, Array]:
+        """Mean and variance of f_n: c0 + a_n'm and a_n'S a_n + kt_n."""
+        mean, variance = np.empty(len(X)), np.empty(len(X))
+        for start in range(0, len(X), DEFAULT_CHUNK):
+            rows = slice(start, start + DEFAULT_CHUNK)
+            mean[rows], variance[rows] = self.latent_moments(*self.features(X[rows]))
+        return mean, variance
+
+    def latent_moments(self, A: Array, kt: Array) -> tuple[Array, Array]:
+        """Mean and variance of f_n from its features."""
+        spread = np.einsum("nm,nm->n", A @ self._covariance.astype(A.dtype), A)
+        return self.c0 + A @ self.m.astype(A.dtype), np.maximum(spread, 0) + kt
+
+    def instances(self, X: Array) -> tuple[Array, Array]:
+        """P(y_n = 1) and the standard deviation of P(y_n = 1 | f_n) over the posterior of f_n."""
+        found = self.predicted(X, np.arange(len(X) + 1), joint=False, instances=True)
+        assert found.instances is not None
+        return np.exp(found.instances.log_positive), found.instances.std
+
+    def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
+        """Probability that a bag is positive, and its posterior standard deviation.
+
+        ``joint`` integrates over what all instances of a bag share, ``noisy-or`` takes
+        instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
+        """
+        check_choice("bag_score", score, BAG_SCORES)
+        joint = score == "joint"
+        found = self.predicted(X, offsets, joint=joint, instances=not joint).bags(score)
+        return np.exp(found.log_positive), found.std
+
+    def predicted(
+        self,
+        X: Array,
+        offsets: Array,
+        *,
+        joint: bool,
+        instances: bool,
+        second: bool = True,
+        stages: tuple[int, ...] = STAGES,
+    ) -> Predicted:
+        """Everything that predictions are made of, from one computation of the features.
+
+        Without `second` joint probabilities come without their deviations, which cost more.
+        """
+        offsets = np.asarray(offsets)
+        of_rows, of_bags = [], []
+        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+            rows = X[offsets[first] : offsets[last]]
+            starts = offsets[first:last] - offsets[first]
+            A, kt = self.features(rows)
+            if instances:
+                of_rows.append(self.instance_moments(A, kt))
+            if joint:
+                alone = of_rows[-1] if instances else self.instance_moments(A, kt)
+                of_bags.append(self._joint(rows, A, kt, starts, alone, second, stages))
+        return Predicted(offsets, _joined(of_rows), _joined(of_bags))
+
+    def instance_moments(self, A: Array, kt: Array) -> Moments:
+        """P(y_n) averaged over the posterior of f_n."""
+        return self.link_function.moments(*self.latent_moments(A, kt))
+
+    def _joint(
+        self,
+        X: Array,
+        A: Array,
+        kt: Array,
+        starts: Array,
+        alone: Moments,
+        second: bool,
+        stages: tuple[int, ...],
+    ) -> Moments:
+        """Moments of P0 = prod_n P(y_n = 0 | f_n), over v and the residuals, of each bag."""
+        found = Moments(*(x[starts] for x in alone))  # that of a bag of one
+        several = np.flatnonzero(np.diff(np.append(starts, len(kt))) > 1)
+        if len(several) == 0:
+            return found
+        p = np.exp(alone.log_positive)
+        mean, G, rest = self._shared_latents(X, A, kt, starts)
+        part = joint_moments(
+            Latents(p, p**2 + alone.std**2, mean, A, G, rest, starts).of(several),
+            self.link_function,
+            self.draws,
+            self._S_root,
+            second=second,
+            stages=stages,
+        )
+        for values, of_many in zip(found, part, strict=True):
+            values[several] = of_many
+        return within_bounds(found, alone, starts)
+
+    def residuals(
+        self, X: Array, A: Array, kt: Array, weight: Array, starts: Array
+    ) -> tuple[Array, Array]:
+        """G (n, rank) and rest (n,): the residuals of a bag have covariance G G' + diag(rest)."""
+        return np.zeros((len(kt), 0)), kt
+
+    def _steepness(self, f: Array, kt: Array) -> Array:
+        """How fast log P(y = 0) falls as f rises, residuals averaged over."""
+        scale = 1 / np.sqrt(1 + self.link_function.residual_weight * kt)
+        return self.link_function.hazard(f * scale) * scale
+
+    def draws(self, n: int) -> Draws:
+        """n Sobol points; they depend on nothing but the posterior and its seed."""
+        if n not in self._draw_cache:
+            normal, residual = standard_normal(n, len(self.m), self.seed)
+            self._draw_cache[n] = Draws(normal, residual, normal @ self._S_root.T)
+        return self._draw_cache[n]
+
+    @cached_property
+    def _draw_cache(self) -> dict[int, Draws]:
+        return {}
+
+    def given_labels(
+        self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
+    ) -> tuple[Array, Array]:
+        """P(y_n = 1 | bag label, known labels) and its standard deviation, (n,) each."""
+        bags = zip(self.bag_draws(X, offsets), labels, strict=True)
+        found = [given_labels(draws, known, likelihood) for draws, known in bags]
+        mean, std = (np.concatenate(part) for part in zip(*found, strict=True))
+        return mean, std
+
+    def bag_draws(self, X: Array, offsets: Array) -> Iterator[BagDraws]:
+        """Draws of the latent values of each bag, over what its instances share."""
+        draws = self.draws(LABEL_DRAWS)
+        points = np.hstack([draws.v, draws.residual])
+        offsets = np.asarray(offsets)
+        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+            ends = offsets[first : last + 1] - offsets[first]
+            rows = X[offsets[first] : offsets[last]]
+            A, kt = self.features(rows)
+            mean, G, rest = self._shared_latents(rows, A, kt, ends[:-1])
+            loadings = np.hstack([A, G])
+            used = points[:, : loadings.shape[1]]
+            for a, b in itertools.pairwise(ends):
+                yield BagDraws(self.link_function, mean[a:b], loadings[a:b], used, rest[a:b])
+
+    def _shared_latents(
+        self, X: Array, A: Array, kt: Array, starts: Array
+    ) -> tuple[Array, Array, Array]:
+        """mu (n,), G (n, rank) and rest (n,): f = mu + A (v - m) + G e + r, r_n ~ N(0, rest_n)."""
+        mean, variance = self.latent_moments(A, kt)
+        weight = self._steepness(mean + np.sqrt(variance), kt)
+        return mean, *self.residuals(X, A, kt, weight, starts)
+
+    def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
+        offsets = np.asarray(offsets)
+        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+            A, kt = self.features(X[offsets[first] : offsets[last]])
+            mu, G = self.c0 + A @ self.m, A @ self._S_root
+            for a, b in itertools.pairwise(offsets[first : last + 1] - offsets[first]):
+                yield mu[a:b], kt[a:b], G[a:b]
+
+    @cached_property
+    def link_function(self) -> Link:
+        """The link that `link` names."""
+        return LINKS[self.link]()
+
+    @property
+    def _covariance(self) -> Array:
+        """Cov(v), (M, M)."""
+        return self.S
+
+    @cached_property
+    def _S_root(self) -> Array:
+        """R with R R' = S, the directions of largest variance first."""
+        return ordered_root(self.S)
+
+
+def _joined(parts: list[Moments]) -> Moments | None:
+    if not parts:
+        return None
+    return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def ordered_root(S: Array, L: Array | None = None) -> Array:
+    """R with R R' = S such that L R has orthogonal columns by falling length (L = I if None).
+
+    Sobol points are best in their first directions. The sign of an eigenvector is arbitrary;
+    fixing it keeps predictions reproducible.
+    """
+    values, vectors = np.linalg.eigh(S)
+    root = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1]
+    if L is not None:
+        LR = L @ root
+        root = root @ np.linalg.eigh(LR.T @ LR)[1][:, ::-1]
+    top = np.argmax(np.abs(root), axis=0)
+    return root * np.where(root[top, np.arange(root.shape[1])] < 0, -1.0, 1.0)
+
+
+def check_part(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise where a part of a posterior is no array of this shape of usable numbers."""
+    array = np.asarray(value)
+    if array.shape != shape or array.dtype.kind != "f" or not np.all(np.abs(array) < LARGEST):
+        raise ValueError(f"posterior: {name} must be numbers below {LARGEST:g} of shape {shape}")
+
+
+@dataclass(frozen=True)
+class Posterior(FeaturePosterior):
+    """Everything a prediction needs: q(v), the kernel, the inducing points and the scaling."""
+
+    kernel: Kernel
+    Z: Array  # (M, D), scaled
+    m: Array  # (M,)
+    S: Array  # (M, M)
+    c0: float
+    link: str
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    jitter: float
+    seed: int  # of the Sobol points: predictions of one fitted model are deterministic
+
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        M, D = np.shape(self.Z) if np.ndim(self.Z) == 2 else (-1, -1)
+        shapes = {"Z": (M, D), "m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
+        for name, shape in shapes.items():
+            check_part(name, getattr(self, name), shape)
+        check_choice("posterior: link", self.link, LINKS)
+        check_number("posterior: c0", self.c0)
+        check_number("posterior: jitter", self.jitter, above=0)
+        check_integer("posterior: seed", self.seed, at_least=0)
+        if not (isinstance(self.kernel, Kernel) and np.all(self.scale > 1 / LARGEST)):
+            raise ValueError("posterior: kernel and scale must be valid")
+        self.kernel.check_features(D)
+
+    def scaled(self, X: Array) -> Array:
+        """Features in the units the kernel sees, in the dtype of `X`."""
+        return scaled_rows(X, self.shift, self.scale, X.dtype)
+
+    def features(self, X: Array) -> tuple[Array, Array]:
+        """Whitened kernel features and residual variances."""
+        return self._whitener(self.scaled(X))
+
+    def residuals(
+        self, X: Array, A: Array, kt: Array, weight: Array, starts: Array
+    ) -> tuple[Array, Array]:
+        """K_bb - A_b A_b' of each bag, in low rank plus a diagonal."""
+        Xs = np.asarray(self.scaled(X), dtype=np.float64)
+        return factor_residuals(self.kernel, Xs, A, kt, weight, starts)
+
+    def residual_root(self, X: Array) -> Array:
+        """R (n, n) with R R' = K_XX - A A', the covariance of the residuals of these instances."""
+        Xs = np.asarray(self.scaled(X), dtype=np.float64)
+        A, _ = self._whitener(Xs)
+        values, vectors = np.linalg.eigh(kernel_matrix(self.kernel, Xs) - A @ A.T)
+        return vectors * np.sqrt(np.maximum(values, 0))
+
+    @cached_property
+    def _whitener(self) -> Whitener:
+        return whitener(self.kernel, self.Z, self.jitter)
+
+    @cached_property
+    def _S_root(self) -> Array:
+        """R with R R' = S; its first directions are those that matter at the inducing points."""
+        return ordered_root(self.S, self._whitener.L)
+
+
+def most_probable(found: Moments, offsets: Array) -> Moments:
+    """Each bag's most probable instance."""
+    logit = found.log_positive - found.log_negative  # has no ties at 0 and 1
+    top = np.array([a + np.argmax(logit[a:b]) for a, b in itertools.pairwise(offsets)])
+    return Moments(*(x[top] for x in found))
+
+
+def within_bounds(bags: Moments, instances: Moments, starts: Array) -> Moments:
+    """max_n P(y_n = 1) <= P(T = 1) <= sum_n P(y_n = 1), which averages may miss by their error."""
+    low = np.maximum.reduceat(instances.log_positive, starts)
+    high = np.logaddexp.reduceat(instances.log_positive, starts)
+    positive = np.clip(bags.log_positive, low, np.minimum(high, 0.0))
+    negative = np.minimum(bags.log_negative, np.minimum.reduceat(instances.log_negative, starts))
+    rare = positive < np.log(0.5)
+    with np.errstate(divide="ignore"):  # the rarer label has the digits
+        negative = np.where(rare, np.log1p(-np.exp(positive)), negative)
+        positive = np.where(rare, positive, np.log1p(-np.exp(negative)))
+    return Moments(negative, positive, np.minimum(bags.log_ratio, -negative))
+
+
+def noisy_or(found: Moments, offsets: Array) -> Moments:
+    """1 - prod_n E[P(y_n = 0)] of each bag [C24, Eq. 34-37]."""
+    negative = np.add.reduceat(found.log_negative, offsets[:-1])
+    with np.errstate(divide="ignore"):  # a bag that cannot be positive
+        positive = np.log(-np.expm1(negative))
+    return Moments(negative, positive, np.add.reduceat(found.log_ratio, offsets[:-1]))

@@ -1,0 +1,200 @@
+"""Passes over chunks that stay with Dask workers: the steps of a local fit, summed there."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add, itemgetter
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags.rows import ScaledRows, is_elsewhere
+from bagwise.core.features import Whitener
+from bagwise.core.inference.feature_store import RecomputedChunks, store
+from bagwise.core.inference.passes import FeatureSource, Sweeper, TrainingData
+from bagwise.core.inference.sites import Chunk
+from bagwise.distributed.rows import DaskRows
+
+Array = NDArray[Any]
+S = TypeVar("S")
+
+
+def training_data(X: Any, *parts: Any) -> TrainingData:
+    """Training data of rows that are here, or with workers."""
+    rows = X.X if isinstance(X, ScaledRows) else X
+    return (DistributedData if isinstance(rows, DaskRows) else TrainingData)(X, *parts)
+
+
+class DistributedData(TrainingData):
+    """Training data whose features are computed and kept by workers."""
+
+    def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> DaskSweeper:
+        """Passes over the workers' chunks."""
+        return DaskSweeper(self, whitener)
+
+    def one_pass(self, whitener: Whitener, step: Callable[[Chunk], S]) -> S:
+        """Sum of `step(chunk)` over all chunks, each part's on its worker."""
+        rows, dtype = self.rows, FeatureSource(self, whitener).dtype
+        futures = [
+            rows.cluster.submit(_pass_over, X, self.part(i), whitener, dtype, step)
+            for i, X in enumerate(rows.futures)
+        ]
+        return reduce(add, rows.cluster.gather(futures))
+
+    def of_bags(self, bags: NDArray[np.intp]) -> DistributedData:
+        """Some of the bags, in rising order, whose rows stay with their workers."""
+        rows, sizes = self._rows_of(bags)
+        X: Any = self.rows.take(rows)
+        if isinstance(self.X, ScaledRows):
+            X = ScaledRows(X, self.X.shift, self.X.scale, self.X.dtype)
+        known = None if self.known is None else self.known[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return DistributedData(X, offsets, self.T[bags], known, self.chunk_size)
+
+    @property
+    def rows(self) -> DaskRows:
+        """The source of X, without its scaling."""
+        X = self.X.X if isinstance(self.X, ScaledRows) else self.X
+        assert isinstance(X, DaskRows)
+        return X
+
+    def part(self, i: int) -> Part:
+        """What part i needs besides its rows."""
+        rows = self.rows
+        span = slice(int(rows.starts[i]), int(rows.starts[i + 1]))
+        first, last = np.searchsorted(self.offsets, [span.start, span.stop]).tolist()
+        scaled = isinstance(self.X, ScaledRows)
+        n_workers = max(1, len(rows.cluster.client.nthreads()))
+        share = min(1.0, n_workers / len(rows.futures))  # memory_budget is that of a worker
+        return Part(
+            (self.X.shift, self.X.scale) if scaled else None,  # type: ignore[union-attr]
+            self.X.dtype,
+            self.offsets[first : last + 1] - span.start,
+            self.T[first:last],
+            None if self.known is None else self.known[span],
+            None if self.graph is None else self.graph[span][:, span],
+            span.start,
+            self.chunk_size,
+            self.memory_budget if share == 1 else int(share * self.memory_budget),
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Labels and settings of one part, as the whole fit has them."""
+
+    scaling: tuple[Array, Array] | None
+    dtype: np.dtype[Any]
+    offsets: NDArray[np.int64]
+    T: NDArray[np.bool_]
+    known: Array | None
+    graph: Any
+    start: int
+    chunk_size: int
+    memory_budget: int
+
+    def data(self, X: Any) -> TrainingData:
+        """The part's rows X with their labels."""
+        if self.scaling is not None or self.dtype != X.dtype:
+            D = X.shape[1]
+            shift, scale = self.scaling or (np.zeros(D), np.ones(D))
+            X = ScaledRows(X, shift, scale, self.dtype)
+        return TrainingData(X, self.offsets, self.T, self.known, self.chunk_size, self.graph)
+
+    def chunks(self, X: Any, whitener: Whitener, dtype: np.dtype[Any]) -> list[Chunk]:
+        """Features of the part's bags, numbered as in the whole data."""
+        source = FeatureSource(self.data(X), whitener, dtype)
+        kept = store(source, len(whitener.Z), self.memory_budget, recompute=False)
+        return [self._numbered(chunk) for chunk in kept]
+
+    def passing(self, X: Any, whitener: Whitener, dtype: np.dtype[Any]) -> Iterator[Chunk]:
+        """The same one by one, and none of them kept."""
+        source = FeatureSource(self.data(X), whitener, dtype)
+        return (self._numbered(chunk) for chunk in RecomputedChunks(source))
+
+    def _numbered(self, chunk: Chunk) -> Chunk:
+        return replace(chunk, start=chunk.start + self.start)
+
+
+FRESH_START = 10  # sweeps after which values per instance are handed to workers anew
+
+
+class DaskSweeper(Sweeper):
+    """Sums of a step over chunks that stay with their workers."""
+
+    def __init__(self, data: DistributedData, whitener: Whitener) -> None:
+        self.whitener = whitener
+        rows = data.rows
+        self.cluster = rows.cluster
+        dtype = FeatureSource(data, whitener).dtype
+        self._chunks = [
+            self.cluster.submit(_build, X, data.part(i), whitener, dtype)
+            for i, X in enumerate(rows.futures)
+        ]
+        self._values: list[Any] = [None] * len(self._chunks)
+        self._sweeps = 0
+
+    def total(self, step: Callable[[Chunk], S]) -> S:
+        """Sum of `step(chunk)` over all chunks; its rounding depends on where the parts are."""
+        owner = getattr(getattr(step, "func", step), "__self__", None)
+        if getattr(owner, "stateful", False):
+            return self._stateful_total(step, owner)
+        return self.cluster.total(partial(_sum, step), self._chunks)
+
+    def _stateful_total(self, step: Any, sites: Any) -> Any:
+        """The same where a step starts from values per instance, which stay with the chunks."""
+        if any(v is not None for v in self._values):
+            sites = copy.copy(sites)
+            sites.init = {}  # served when the fit began
+            step = partial(getattr(sites, step.func.__name__), **step.keywords)
+        submit = self.cluster.submit
+        pairs = [
+            submit(_stateful_sum, step, chunks, values)
+            for chunks, values in zip(self._chunks, self._values, strict=True)
+        ]
+        self._values = [submit(itemgetter(1), pair) for pair in pairs]
+        self._sweeps += 1
+        if self._sweeps % FRESH_START == 0:
+            # Values that depend on all sweeps before them would keep all of those alive.
+            self._values = [submit(_same, v) for v in self.cluster.gather(self._values)]
+        return self.cluster.total(itemgetter(0), pairs)
+
+
+# --- What runs on workers -----------------------------------------------------------------------
+
+
+class PartChunks(tuple[Chunk, ...]):
+    """Chunks of one part, of which Dask learns the size in memory: work goes where they are."""
+
+    def __sizeof__(self) -> int:
+        return sum(c.kt.nbytes + (0 if is_elsewhere(c.A) else c.A.nbytes) for c in self)
+
+
+def _same(values: Any) -> Any:
+    return values
+
+
+def _build(X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any]) -> PartChunks:
+    return PartChunks(part.chunks(X, whitener, dtype))
+
+
+def _pass_over(
+    X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any], step: Callable[[Chunk], Any]
+) -> Any:
+    return reduce(add, map(step, part.passing(X, whitener, dtype)))
+
+
+def _sum(step: Callable[[Chunk], Any], chunks: PartChunks) -> Any:
+    return reduce(add, map(step, chunks))
+
+
+def _stateful_sum(step: Any, chunks: PartChunks, values: dict[str, Array] | None) -> Any:
+    # A worker's threads may share what they were sent; what a step keeps is its own.
+    sites = copy.copy(step.func.__self__)
+    sites.restore(values or {}, chunks[0].start)
+    total = _sum(partial(getattr(sites, step.func.__name__), **step.keywords), chunks)
+    return total, sites.snapshot()()

@@ -1,0 +1,66 @@
+"""Which of two labels is positive, and how a model's classes are called in the user's table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags.checks import show
+from bagwise.bags.label_order import is_obvious
+from bagwise.io.streams import TableError
+
+Array = NDArray[Any]
+
+
+def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | None]:
+    """The negative and the positive label, and a note where the positive one was not named.
+
+    >>> choose_classes(np.array([0, 1, 1]), None)
+    ([0, 1], 'positive class: 1, the larger label (choose with --positive)')
+    >>> choose_classes(np.array(["healthy", "cancer"]), "cancer")
+    (['healthy', 'cancer'], None)
+    """
+    found = np.unique(y).tolist()
+    if len(found) == 1:
+        raise TableError(
+            f"bags of both classes are needed, but all {len(y)} bags have the label "
+            f"{show(found[0])}; add bags of the other class, or name another column with --label"
+        )
+    if len(found) > 2:
+        raise TableError(
+            f"bag labels must be of two classes; got {len(found)}: {found[:5]}; for more classes "
+            "use bagwise.OneVsRestMIL in Python"
+        )
+    if positive is not None:
+        match = [v for v in found if str(v) == positive]
+        if not match:
+            raise TableError(f"--positive {positive!r} is none of the labels {found}")
+        return [next(v for v in found if v != match[0]), match[0]], None
+    if isinstance(found[1], str):
+        if not is_obvious(found):
+            raise TableError(
+                f"the labels are text, {found[0]!r} and {found[1]!r}; say which one a bag has "
+                f"when at least one instance is positive, e.g. --positive {found[0]!r}"
+            )
+        return found, f"positive class: {found[1]!r} (choose with --positive)"
+    return found, f"positive class: {show(found[1])}, the larger label (choose with --positive)"
+
+
+def class_names(model: Any) -> list[Any]:
+    """The negative and the positive class as the user's table calls them."""
+    named = getattr(model, "metadata_", {}).get("classes")
+    return list(named) if named else np.asarray(model.classes_).tolist()
+
+
+def in_model_labels(model: Any, y: Array) -> Array:
+    """The labels of a table as the classes the model was fitted with."""
+    names = class_names(model)
+    given = set(y.tolist())
+    if given <= set(model.classes_.tolist()) and not given <= set(names):
+        return y  # bags made in Python carry the classes themselves
+    unknown = sorted(given - set(names), key=str)
+    if unknown:
+        raise TableError(f"labels must be the model's {names[0]!r} and {names[1]!r}; got {unknown}")
+    return np.asarray(model.classes_)[(y == names[1]).astype(np.int64)]

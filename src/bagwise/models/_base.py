@@ -1,0 +1,397 @@
+"""What all models share: predictions for bags and instances, scaling, model files."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, is_dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from bagwise.bags import Bags
+from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.rows import column_moments, is_elsewhere
+from bagwise.core.calibration.ranking import some_of_each_class, warn_near_chance
+from bagwise.core.files.modelfile import register, write_state
+from bagwise.core.inference.monitor import Callback, listening
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.parameters import check_integer
+from bagwise.core.posteriors.gaussian import Predicted, columns, parts_of
+from bagwise.core.posteriors.given_labels import BagLabels
+from bagwise.core.threads import suitable_threads
+from bagwise.distributed import connected
+from bagwise.kernels import Kernel
+from bagwise.models.fitting import all_or_nothing
+from bagwise.models.inputs import (
+    bag_targets,
+    bags_to_fit,
+    bags_to_predict,
+    binary_targets,
+    known_labels,
+    record_features,
+)
+
+Array = NDArray[Any]
+
+RANKED_ROWS = 20_000  # of the bags whose ranking is looked at after a fit
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Probabilities of bags and of instances, in the order of the Bags."""
+
+    bag_p: Array  # (B, 2)
+    bag_std: Array  # (B,)
+    p: Array  # (N, 2)
+    std: Array  # (N,)
+    given: Array | None = None  # (N, 2) where the labels of bags were told
+    given_std: Array | None = None  # (N,)
+
+
+class BagClassifierMIL(ClassifierMixin, BaseEstimator):
+    """Predictions from a fitted `posterior_`; subclasses fit it."""
+
+    classes_: Array
+    posterior_: Any
+    bag_score: str
+    standardize: str | bool
+    random_state: Any
+    _posterior_type: ClassVar[type]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show a model's own arguments and the shared ones in one signature.
+
+        scikit-learn (`get_params`, `clone`) and `help` read it; the arguments that all models
+        share are written down once, above.
+        """
+        super().__init_subclass__(**kwargs)
+        if "__init__" not in vars(cls):
+            return
+        own = _named(inspect.signature(cls.__init__))
+        shared = _named(inspect.signature(super(cls, cls).__init__))
+        merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
+        cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        positive: Any = None,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
+        """Fit from bag labels.
+
+        Parameters
+        ----------
+        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
+            `bagwise.distributed.DaskBags`.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
+            Series whose index holds the bag ids is put in their order.
+        positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
+            of two numbers or of two ordered categories; text needs it, but for pairs such as no
+            and yes.
+        callbacks : functions called after every step as f(stage, step, objective, seconds).
+            `begin(model)` and `end()` of those that have them are called before and after.
+        client : the Dask client whose workers hold `DaskBags`.
+
+        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
+        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
+        """
+        return self._fit(X, y, client, positive=positive, callbacks=callbacks)
+
+    def _fit(
+        self,
+        X: Any,
+        y: ArrayLike | None,
+        client: Any,
+        *,
+        positive: Any,
+        callbacks: Sequence[Callback],
+        **more: Any,
+    ) -> Self:
+        """Check, fit and record; `more` goes to `_fit_bags`."""
+        self._check_parameters()
+        with all_or_nothing(self), listening(callbacks, self):
+            bags = bags_to_fit(self, connected(X, client), y)
+            classes, T = binary_targets(bags, y, positive)
+            known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
+            rng = generator(self.random_state)
+            with suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags)):
+                self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
+                self._check_ranking(bags, T)
+            self.classes_ = classes
+            self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
+            record_features(self, bags)
+        return self
+
+    def _fit_bags(
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        rng: np.random.Generator,
+        *,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Fit `posterior_` and what belongs to it; known labels are NaN where they are not."""
+        raise NotImplementedError
+
+    def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Probability of each class for each bag, columns in the order of `classes_`.
+
+        With `return_std`, also the posterior standard deviation of that probability.
+        """
+        bags = bags_to_predict(self, X)
+        with self._predicting(bags):
+            both, std = self._bag_probability(self._predicted(bags, second=return_std))
+        return (both, std) if return_std else both
+
+    def predict(self, X: Any) -> Array:
+        """The more probable class of each bag."""
+        p = self.predict_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def predict_instance_proba(
+        self, X: Any, return_std: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Probability of each class for each instance, rows as in `bags.X`.
+
+        With `return_std`, also the posterior standard deviation of that probability.
+        """
+        bags = bags_to_predict(self, X)
+        with self._predicting(bags):
+            found = self._predictor(bags).predicted(
+                bags.X, bags.offsets, joint=False, instances=True
+            )
+        both, std = columns(found.instances)
+        return (both, std) if return_std else both
+
+    def instance_posterior(
+        self, X: Any, return_std: bool = False, *, y: ArrayLike | None = None
+    ) -> Array | tuple[Array, Array]:
+        """Probability of each class for each instance, given the label of its bag.
+
+        Where `predict_instance_proba` sees features alone, this sees what is known of the bag
+        too: P(y_n = 1 | x, label of the bag, known labels of its instances), (N, 2), for training
+        bags and any others with labels. In a negative bag no instance is positive, in a positive
+        one at least one is; under a finite `H` the label of a bag is evidence, not proof. Known
+        instance labels come back as 0 and 1.
+
+        Parameters
+        ----------
+        X : labelled Bags, or any bags with `y`.
+        return_std : also return the posterior standard deviation of that probability, (N,).
+        y : one label per bag, of `classes_`; overrides the labels of the bags.
+        """
+        bags = bags_to_predict(self, X)
+        T = bag_targets(self, bags, y)
+        known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
+        unknown = np.full(bags.n_instances, np.nan) if known is None else known
+        parts = np.split(unknown, bags.offsets[1:-1])
+        labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
+        predictor, likelihood = self._predictor(bags), self._fitted_likelihood()
+        with self._predicting(bags):
+            p, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
+        both = np.column_stack([1 - p, p])
+        return (both, std) if return_std else both
+
+    def predict_all(self, X: Any, *, y: ArrayLike | None = None) -> Predictions:
+        """Bags and instances, probabilities and deviations, from one pass over the features.
+
+        The same numbers as those of `predict_proba` and `predict_instance_proba` with
+        `return_std=True`, for about half of the work. With `y`, the labels of the bags, also
+        those of `instance_posterior`.
+        """
+        bags = bags_to_predict(self, X)
+        with self._predicting(bags):
+            found = self._predicted(bags, instances=True)
+        given: Any = (None, None)
+        if y is not None:
+            given = self.instance_posterior(bags, return_std=True, y=y)
+        return Predictions(*self._bag_probability(found), *columns(found.instances), *given)
+
+    def predict_instances(self, X: Any) -> Array:
+        """The more probable class of each instance."""
+        p = self.predict_instance_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def latent(self, X: Any) -> tuple[Array, Array]:
+        """Posterior mean and variance of the latent function at each instance."""
+        bags = bags_to_predict(self, X)
+        with self._predicting(bags):
+            return self.posterior_.latent(bags.X)
+
+    def top_instances(self, X: Any, k: int = 1) -> list[NDArray[np.intp]]:
+        """For each bag the rows of `bags.X` of its `k` most probable instances, best first."""
+        check_integer("k", k, at_least=1)
+        bags = bags_to_predict(self, X)
+        with self._predicting(bags):
+            p, _ = self._predictor(bags).instances(bags.X)
+        ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
+        return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
+
+    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
+        """Accuracy on bags; `y` defaults to the labels of the bags."""
+        return bag_accuracy(self, bags_to_predict(self, X), y, sample_weight)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+        """Write the fitted model to one file that `bagwise.load` reads without running code.
+
+        With `overwrite=False` an existing file is kept and FileExistsError raised. If the model
+        has a dictionary `metadata_` of plain values, it is kept in the file; the command line
+        notes there which columns and classes the model was fitted on.
+        """
+        register_kernels()
+        write_state(path, self.to_state(), kind=type(self).__name__, overwrite=overwrite)
+
+    def to_state(self) -> dict[str, Any]:
+        """What a file holds of the fitted model: plain values, arrays, registered dataclasses."""
+        check_is_fitted(self)
+        fitted = {name: getattr(self, name) for name in self._fitted_names()}
+        names = getattr(self, "feature_names_in_", None)
+        state = {
+            "parameters": self._storable_parameters(),
+            "fitted": fitted,
+            "feature_names": None if names is None else [str(n) for n in names],
+        }
+        if getattr(self, "metadata_", None):
+            state["metadata"] = self.metadata_
+        return state
+
+    def _fitted_names(self) -> tuple[str, ...]:
+        """Attributes that make a fitted model."""
+        raise NotImplementedError
+
+    def _storable_parameters(self) -> dict[str, Any]:
+        """Arguments as plain values."""
+        parameters = self.get_params(deep=False)
+        parameters["random_state"] = plain_seed(parameters["random_state"])
+        if parameters.get("dtype") is not None:
+            parameters["dtype"] = np.dtype(parameters["dtype"]).name
+        return parameters
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _predictor(self, bags: Bags) -> Any:
+        """What answers `instances` and `bags` for these bags."""
+        return self.posterior_
+
+    def _likelihood(self) -> BagLikelihood:
+        """What bag labels say about instances, as a fit begins."""
+        raise NotImplementedError
+
+    def _fitted_likelihood(self) -> BagLikelihood:
+        """The same with what a fit has learned of it."""
+        return self._likelihood()
+
+    def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
+        """One pass over the features that finds what bag probabilities need."""
+        parts = self._parts()
+        if instances:
+            parts = parts | {"instances": True}
+        found: Predicted = self._predictor(bags).predicted(
+            bags.X, bags.offsets, **parts, second=second
+        )
+        return found
+
+    def _parts(self) -> dict[str, bool]:
+        """What bag probabilities are made of."""
+        return parts_of(self.bag_score)
+
+    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
+        """(B, 2) probabilities and the posterior standard deviation of each bag's."""
+        return columns(found.bags(self.bag_score))
+
+    def _n_basis(self, bags: Bags) -> int:
+        """How many features the model makes of an instance, at most."""
+        raise NotImplementedError
+
+    def _predicting(self, bags: Bags) -> AbstractContextManager[None]:
+        """The threads that suit predictions for these bags."""
+        return suitable_threads(bags.n_instances, bags.n_features, len(self.posterior_.m))
+
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+        """Warn where even the bags of the fit are ranked near chance."""
+        if is_elsewhere(bags.X):
+            return  # what is in files or with workers is not read once more
+        some = some_of_each_class(bags, T, RANKED_ROWS)
+        ranked = bags if len(some) == len(bags) else bags[some]
+        p, _ = self._predictor(ranked).bags(ranked.X, ranked.offsets, "joint")
+        warn_near_chance(p, ranked, T[some], "even the bags that the model was fitted to")
+
+    def _check_parameters(self) -> None:
+        raise NotImplementedError
+
+    def _bag_labels_may_be_wrong(self) -> bool:
+        """Whether known instance labels may contradict the label of their bag."""
+        return False
+
+    def _scaling(self, X: Any) -> tuple[Array, Array]:
+        """Shift and scale of each feature; a constant feature is only shifted."""
+        unscaled = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.standardize is False:
+            return unscaled
+        shift, variance = column_moments(X)
+        spread = np.sqrt(variance)
+        constant = spread <= 1e-12 * np.abs(shift)
+        if self.standardize == "auto" and same_unit(spread[~constant]):
+            return unscaled
+        return shift, np.where(constant, 1.0, spread)
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    """The parameters of a signature but for *args and **kwargs."""
+    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {n: p for n, p in signature.parameters.items() if p.kind not in collecting}
+
+
+def register_kernels() -> None:
+    """Let model files hold every kernel there is, also those written elsewhere."""
+    waiting = Kernel.__subclasses__()
+    while waiting:
+        kernel = waiting.pop()
+        waiting += kernel.__subclasses__()
+        if is_dataclass(kernel):
+            register(kernel)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A numpy Generator from whatever scikit-learn or numpy take for a seed."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def plain_seed(random_state: Any) -> int | None:
+    """A seed that can be written to a file; a generator's state is not part of a model."""
+    return int(random_state) if isinstance(random_state, numbers.Integral) else None
+
+
+def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:
+    """Share of bags that a model predicts rightly; `y` defaults to the labels of the bags."""
+    truth = bags.y if y is None else in_bag_order(y, bags.ids, "y")
+    if truth is None:
+        raise ValueError("score needs labels: pass y, or Bags with y")
+    return float(accuracy_score(truth, model.predict(bags), sample_weight=sample_weight))
+
+
+def same_unit(spread: Array) -> bool:
+    """Whether no feature's spread dwarfs the others', as a different unit would make it."""
+    return len(spread) == 0 or float(np.max(spread)) <= 20 * float(np.median(spread))

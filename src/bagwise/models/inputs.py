@@ -1,0 +1,212 @@
+"""What estimators check before any work is done: bags, labels, feature counts and names."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from bagwise.bags import Bags, as_bags
+from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.checks import refuse_masked, show
+from bagwise.bags.label_order import larger_category, put_positive_last, refuse_text
+from bagwise.bags.rows import column_range
+from bagwise.core.parameters import check_dtype
+
+Array = NDArray[Any]
+
+_LARGEST = {"float64": 1e100, "float32": 1e30}
+
+
+def check_magnitude(bags: Bags, estimator: Any) -> None:
+    """Raise where features are too large: models square them, and model files hold them.
+
+    The limit is that of the precision in which the estimator works, its `dtype` if it has one.
+    """
+    precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
+    limit = _LARGEST[precision]
+    low, high = column_range(bags.X)
+    size = np.maximum(np.abs(low), np.abs(high))
+    if np.all(size < limit):
+        return
+    column = int(np.argmax(size >= limit))
+    where = ""
+    if isinstance(bags.X, np.ndarray):
+        row = int(np.argmax(np.abs(bags.X[:, column])))
+        where = f" (bag {show(bags.ids[bags.bag_index[row]])}, input row {bags.row_index[row]})"
+    name = "" if bags.feature_names is None else f" ({bags.feature_names[column]!r})"
+    raise ValueError(
+        f"features must be below {limit:g} in size ({precision}); feature {column}{name} has "
+        f"{size[column]:.3g}{where}; correct the entry, or divide the feature by a power of ten"
+    )
+
+
+def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
+    """Labelled bags from whatever `fit` was given."""
+    name = type(estimator).__name__
+    bags = as_bags(X, estimator_name=name)
+    if y is None and bags.y is None:
+        raise ValueError(
+            f"{name} requires y to be passed, but the target y is None and the bags have no "
+            "labels: give one label per bag, fit(bags, y) or Bags.from_arrays(..., y=...)"
+        )
+    if y is not None:
+        refuse_masked(y, "y")
+        bags = bags.with_labels(column_or_1d(in_bag_order(y, bags.ids, "y"), warn=True))
+    check_magnitude(bags, estimator)
+    return bags
+
+
+def record_features(estimator: Any, bags: Bags) -> None:
+    """Note what a successful fit was given, as scikit-learn does."""
+    estimator.n_features_in_ = bags.n_features
+    if bags.feature_names is not None:
+        estimator.feature_names_in_ = np.array(bags.feature_names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def binary_targets(
+    bags: Bags, given: Any = None, positive: Any = None
+) -> tuple[Array, NDArray[np.bool_]]:
+    """The negative and the positive class, and which bags belong to the second.
+
+    `given` are the labels as `fit` got them, of which ordered categories say which is positive.
+    Where every bag has one instance, the two classes have the same standing, and text is taken in
+    sorted order as by scikit-learn's own classifiers.
+    """
+    y = np.asarray(bags.y)
+    if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
+        raise ValueError("Input y contains infinity; bag labels must be two finite values or names")
+    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    classes = np.unique(y)
+    if kind not in ("binary", "multiclass"):
+        raise ValueError(
+            f"Unknown label type: {kind}; bag labels must be two classes, got values such as "
+            f"{y[:3].tolist()}"
+        )
+    if len(classes) == 1:
+        raise ValueError(
+            f"a classifier needs bags of both classes, but all {len(y)} labels are of 1 class: "
+            f"{show(classes[0])}; add bags of the other class"
+        )
+    if len(classes) > 2:
+        raise ValueError(
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{len(classes)} label values, {classes[:5].tolist()}; for more than two classes use "
+            "bagwise.OneVsRestMIL, one class against the rest"
+        )
+    if positive is None:
+        positive = larger_category(given)
+    if positive is not None:
+        classes = put_positive_last(classes, positive)
+    elif bags.n_instances > len(bags):
+        refuse_text(classes)
+    return classes, y == classes[1]
+
+
+def bag_targets(estimator: Any, bags: Bags, y: ArrayLike | None) -> NDArray[np.bool_]:
+    """Which bags are of the positive class of a fitted model, by `y` or their own labels."""
+    if y is not None:
+        bags = bags.with_labels(column_or_1d(in_bag_order(y, bags.ids, "y"), warn=True))
+    if bags.y is None:
+        raise ValueError(
+            "instance_posterior needs the label of every bag, but the bags have none; pass y= or "
+            "Bags with y, or ask predict_instance_proba, which needs none"
+        )
+    classes = estimator.classes_
+    strange = ~np.isin(bags.y, classes)
+    if np.any(strange):
+        raise ValueError(
+            f"bag labels must be the model's classes {classes.tolist()}, but bag "
+            f"{show(bags.ids[int(np.argmax(strange))])} has {show(bags.y[strange][0])}; translate "
+            "the labels, or drop such bags"
+        )
+    return np.asarray(bags.y == classes[1], dtype=bool)
+
+
+def known_labels(
+    bags: Bags, T: NDArray[np.bool_], *, noisy: bool = False
+) -> NDArray[np.float64] | None:
+    """Instance labels that agree with the bag labels, or None where nothing is known.
+
+    With `noisy` bag labels may be wrong, so that instance labels may contradict them.
+    """
+    known = bags.instance_labels
+    if known is None or np.all(np.isnan(known)):
+        return None
+    if noisy:
+        return known
+    wrong = (known == 1) & ~np.repeat(T, bags.sizes)
+    if np.any(wrong):
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"a negative bag has no positive instance, but input row {bags.row_index[row]}, of bag "
+            f"{show(bags.ids[bags.bag_index[row]])}, has instance label 1; correct the bag's "
+            "label, set the instance label to NaN (unknown), or say that bag labels may be wrong: "
+            "VGPMIL(H=100)"
+        )
+    hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)
+    if np.any(hopeless):
+        raise ValueError(
+            "a positive bag has at least one positive instance, but all instances of bag "
+            f"{show(bags.ids[int(np.argmax(hopeless))])} have instance label 0; correct the bag's "
+            "label, set some instance labels to NaN (unknown), or say that bag labels may be "
+            "wrong: VGPMIL(H=100)"
+        )
+    return known
+
+
+def bags_to_predict(estimator: Any, X: Any) -> Bags:
+    """Bags with the features the estimator was fitted on."""
+    check_is_fitted(estimator)
+    name = type(estimator).__name__
+    bags = as_bags(X, estimator_name=name)
+    _check_names(estimator, bags.feature_names)
+    if bags.n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {bags.n_features} features, but {name} is expecting "
+            f"{estimator.n_features_in_} features as input: give the features it was fitted on, "
+            "in the same order"
+        )
+    check_magnitude(bags, estimator)
+    return bags
+
+
+def _check_names(estimator: Any, names: tuple[str, ...] | None) -> None:
+    """Compare feature names as scikit-learn does, so that its users meet what they know."""
+    fitted = getattr(estimator, "feature_names_in_", None)
+    kind = type(estimator).__name__
+    if fitted is None and names is None:
+        return
+    if fitted is None:
+        warnings.warn(
+            f"X has feature names, but {kind} was fitted without feature names", stacklevel=4
+        )
+    elif names is None:
+        warnings.warn(
+            f"X does not have valid feature names, but {kind} was fitted with feature names",
+            stacklevel=4,
+        )
+    elif list(names) != fitted.tolist():
+        raise ValueError(_name_difference(set(names), set(fitted)))
+
+
+def _name_difference(names: set[str], fitted: set[str]) -> str:
+    message = "The feature names should match those that were passed during fit.\n"
+    if unseen := sorted(names - fitted):
+        message += "Feature names unseen at fit time:\n" + _listing(unseen)
+    if missing := sorted(fitted - names):
+        message += "Feature names seen at fit time, yet now missing:\n" + _listing(missing)
+    if not unseen and not missing:
+        message += "Feature names must be in the same order as they were in fit.\n"
+    return message
+
+
+def _listing(names: list[str]) -> str:
+    shown = "".join(f"- {n}\n" for n in names[:5])
+    return shown + ("- ...\n" if len(names) > 5 else "")

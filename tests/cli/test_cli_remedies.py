@@ -1,0 +1,154 @@
+"""What commands say of data that go wrong: where it is, and what to type instead."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_cli_tables import good, refused, run, small_frame
+
+import bagwise as bw
+from bagwise.cli.label_leaks import suspects
+from bagwise.io.columns import Columns
+from bagwise.io.streams import TableError
+from bagwise.io.tables import read_table
+
+COMMON = ("--label", "diagnosis", "--positive", "cancer")
+
+
+def saved(frame: pd.DataFrame, folder: Path, name: str = "t.csv") -> Path:
+    path = folder / name
+    frame.to_csv(path, index=False)
+    return path
+
+
+def refusal(frame: pd.DataFrame, folder: Path, *options: Any) -> str:
+    common = () if "--label" in options else COMMON
+    line = refused("fit", saved(frame, folder), *common, *options, "-o", folder / "m.bagwise")
+    assert not (folder / "m.bagwise").exists()
+    return line
+
+
+def negative_row(frame: pd.DataFrame) -> int:
+    """A row of a negative bag that sorting by bag moves."""
+    return next(
+        int(i)
+        for i in np.flatnonzero(frame["diagnosis"] == "healthy")
+        if (frame["slide"] < frame["slide"][i]).sum() not in (i, i - 1, i - 2)
+    )
+
+
+def test_contradicting_labels_are_named_by_their_row() -> None:
+    frame = small_frame()
+    row = negative_row(frame)
+    known = np.where(np.arange(len(frame)) == row, 1.0, np.nan)
+    table = frame[["slide", "area"]].assign(label=frame["diagnosis"] == "cancer", known=known)
+    bags = bw.Bags.from_frame(table, bag="slide", instance_label="known")
+    with pytest.raises(ValueError, match=rf"input row {row}, of bag '{frame['slide'][row]}'"):
+        bw.MIRVM().fit(bags)
+
+
+@pytest.mark.parametrize("valid", [(), ("--valid", "0.25")])
+def test_contradicting_labels_are_named_by_their_line(
+    tmp_path: Path, valid: tuple[str, ...]
+) -> None:
+    frame = small_frame()
+    rows = frame["diagnosis"] == "healthy"
+    frame["known"] = np.where(rows, 1, np.nan)
+    line = refusal(frame, tmp_path, "--instance-label", "known", *valid)
+    lines = [f"line {i + 2}, of bag '{s}'" for i, s in frame.loc[rows, "slide"].items()]
+    assert any(text in line for text in lines), line
+
+
+def test_rows_are_counted_where_lines_differ(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('bag,label,a,note\ns1,1,2,"two\nlines"\ns2,0,,x\n')
+    with pytest.raises(TableError, match=r"data row 1 \(0-based\)"):
+        read_table(path)
+    path.write_text("bag,label,a,note\ns1,1,2,x\ns2,0,,x")
+    with pytest.raises(TableError, match="line 3"):
+        read_table(path)
+
+
+def test_one_bad_cell_does_not_drop_a_feature(tmp_path: Path) -> None:
+    frame = small_frame().astype({"area": object})
+    frame.loc[[9, 20], "area"] = ["", "1O.5"]
+    line = refusal(frame, tmp_path)
+    assert "line 22: column 'area' is numeric but for a few cells such as '1O.5'" in line
+    assert "--features" in line
+    good("fit", tmp_path / "t.csv", *COMMON, "--features", "shade", "-o", tmp_path / "m.bagwise")
+
+
+def test_columns_of_text_are_left_out_as_before(tmp_path: Path) -> None:
+    frame = small_frame()
+    frame["grade"] = np.where(np.arange(len(frame)) % 5 == 0, "high", "2")
+    table = read_table(saved(frame, tmp_path), Columns(bag="slide", label="diagnosis"))
+    assert table.bags.feature_names == ("area", "shade")
+
+
+def test_features_that_look_like_instance_labels(tmp_path: Path) -> None:
+    frame = small_frame()
+    frame["truth"] = ((frame["area"] > 2.5) & (frame["diagnosis"] == "cancer")).astype(int)
+    path = saved(frame, tmp_path)
+    said = run("fit", path, *COMMON, "-o", tmp_path / "m.bagwise").stderr
+    assert "warning: the feature 'truth' looks like instance labels" in said
+    assert "--instance-label truth" in said
+    said = run(
+        "fit", path, *COMMON, "--instance-label", "truth", "-o", tmp_path / "n.bagwise"
+    ).stderr
+    assert "looks like" not in said
+
+
+def test_other_features_do_not_look_like_instance_labels() -> None:
+    # In turn: never 1, 1 in a negative bag, 1 in one positive bag of four, not binary, labels.
+    X = np.zeros((8, 5))
+    X[:, 1] = 1
+    X[4, 2] = 1
+    X[4:, 3] = 0.5
+    X[4:, 4] = 1
+    bags = bw.Bags.from_arrays(X, range(8), y=np.arange(8) // 4)
+    (said,) = suspects(bags)
+    assert "'x4'" in said
+
+
+def test_objects_cannot_be_set_by_text(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("bag,label,f\n" + "".join(f"b{i},{i % 2},{i}\n" for i in range(6)))
+    said = refused("fit", table, "--set", "kernel=rbf", "-o", tmp_path / "m.bagwise")
+    assert "kernel is an object of Python; fit there, ProbitVGPMIL(kernel=...)" in said
+
+
+def test_one_class_and_bad_shares(tmp_path: Path) -> None:
+    frame = small_frame()
+    one = refusal(frame[frame["diagnosis"] == "cancer"], tmp_path)
+    assert "both classes are needed, but all 8 bags have the label 'cancer'" in one
+    assert "OneVsRest" not in one
+    for share in ("0.01", "0", "1", "0.99"):
+        line = refusal(frame, tmp_path, "--valid", share)
+        assert "--valid" in line and "test_size" not in line
+    bags = bw.Bags.from_arrays(np.eye(20), range(20), y=np.arange(20) % 2)
+    with pytest.raises(ValueError, match=r"test_size=0.01 of 20 bags .* from 0.1 to 0.9"):
+        bags.split(0.01)
+    assert len(bags.split(2, random_state=0)[1]) == 2
+
+
+def test_labels_that_are_missing_or_differ(tmp_path: Path) -> None:
+    frame = small_frame()
+    model = tmp_path / "m.bagwise"
+    good("fit", saved(frame, tmp_path), *COMMON, "-o", model)
+    bare = saved(frame.drop(columns="diagnosis"), tmp_path, "bare.csv")
+    line = refused("evaluate", model, bare)
+    assert "none called 'diagnosis'" in line and "--label COLUMN" in line
+    differing = frame.assign(one="a", cell=[f"c{i}" for i in range(len(frame))])
+    line = refusal_of_long_list(differing, tmp_path)
+    assert "--instance-label" in line and "instance_label=" not in line
+    assert "(48 in all)" in line and "'c4', ...]" in line
+    assert "is a feature of the model" in refused(
+        "predict", model, tmp_path / "t.csv", "--bag", "area"
+    )
+
+
+def refusal_of_long_list(frame: pd.DataFrame, folder: Path) -> str:
+    path = saved(frame, folder, "long.csv")
+    return refused("fit", path, "--bag", "one", "--label", "cell", "-o", folder / "n.bagwise")

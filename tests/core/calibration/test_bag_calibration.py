@@ -1,0 +1,307 @@
+"""Bag probabilities calibrated on training bags that were left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+
+import bagwise as bw
+from bagwise.core.calibration import bags as bag_calibration
+from bagwise.core.calibration.bags import BagCalibration, calibrate, logits, too_few
+from bagwise.core.linalg import NotPositiveDefiniteError
+from bagwise.kernels import RBF
+
+FIXED: dict[str, Any] = {
+    "kernel": RBF(4.0, 1.5),
+    "learn_hyperparameters": False,
+    "mean": -2.0,
+    "n_inducing": 10,
+    "random_state": 0,
+}
+LEARNED: dict[str, Any] = {"n_inducing": 10, "random_state": 0}
+
+
+def make_bags(n_bags: int = 40, shift: float = 3.0, **more: Any) -> bw.Bags:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 8, n_bags)
+    y = np.arange(n_bags) % 2
+    X = rng.normal(size=(sizes.sum(), 2))
+    starts = np.cumsum(sizes) - sizes
+    X[starts[y == 1], 0] += shift
+    return bw.Bags.from_arrays(X, np.repeat(np.arange(n_bags), sizes), y=y, **more)
+
+
+BAGS = make_bags()
+
+
+def scored(slope: float, bias: float) -> tuple[bw.Bags, np.ndarray, Any]:
+    """Many bags of one number x with P(positive) = expit(x), and a model that says otherwise."""
+    rng = np.random.default_rng(1)
+    x = 2 * rng.normal(size=8000)
+    T = rng.random(8000) < special.expit(x)
+    bags = bw.Bags.from_list([[[value]] for value in x], y=T)
+    return bags, T, lambda kept: lambda b: np.repeat(slope * b.X + bias, 2, axis=1)
+
+
+@pytest.mark.parametrize(("slope", "bias"), [(1.0, 0.0), (3.0, -4.0), (0.5, 1.0)])
+def test_scores_become_the_true_probabilities(slope: float, bias: float) -> None:
+    bags, T, refit = scored(slope, bias)
+    found = calibrate(bags, T, 0, refit)
+    p = found.probability(refit(None)(bags))
+    np.testing.assert_allclose(p, special.expit(bags.X[:, 0]), atol=0.06)
+    assert found.n_bags == 8000
+
+
+def test_scores_of_the_wrong_sign_are_ignored_not_turned_round() -> None:
+    bags, T, _ = scored(1.0, 0.0)
+    found = calibrate(bags, T, 0, lambda kept: lambda b: np.repeat(-b.X, 2, axis=1))
+    np.testing.assert_allclose(found.weights, 0, atol=1e-6)
+
+
+def test_scores_that_tell_nothing_leave_the_prior_alone() -> None:
+    T = np.arange(20) % 2 == 1
+    bags = bw.Bags.from_list([[[0.0]]] * 20, y=T)
+    found = calibrate(bags, T, 0, lambda kept: lambda b: np.zeros((len(b), 2)))
+    np.testing.assert_allclose([*found.weights, found.intercept], [1, 0, 0], atol=1e-6)
+
+
+def test_every_bag_is_scored_by_a_fit_that_never_saw_it() -> None:
+    groups = np.repeat(np.arange(20), 2)
+    bags = make_bags(40, groups=groups)
+    T = np.asarray(bags.y) == 1
+    seen: list[np.ndarray] = []
+
+    def refit(kept: np.ndarray) -> Any:
+        left_out = np.setdiff1d(np.arange(40), kept)
+        assert not set(groups[kept]) & set(groups[left_out])
+        seen.append(left_out)
+        return lambda b: np.zeros((len(b), 2))
+
+    calibrate(bags, T, 0, refit)
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(40))
+
+
+def test_the_model_refits_with_its_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[bw.ProbitVGPMIL] = []
+    fit = bw.ProbitVGPMIL.fit
+
+    def spy(self: bw.ProbitVGPMIL, X: Any, y: Any = None, **more: Any) -> Any:
+        fits.append(self)
+        return fit(self, X, y, **more)
+
+    monkeypatch.setattr(bw.ProbitVGPMIL, "fit", spy)
+    # One bag has a feature that is constant without it: a refit's own scale would be another.
+    X = np.column_stack([BAGS.X, np.where(BAGS.bag_index == 3, 1000.0, 0.0)])
+    bags = BAGS.with_X(X)
+    model = bw.ProbitVGPMIL(n_inducing=10, random_state=0, standardize=True).fit(bags)
+    assert len(fits) == 6 and fits[0] is model
+    for refit in fits[1:]:
+        np.testing.assert_array_equal(refit.posterior_.scale, model.posterior_.scale)
+        assert refit.kernel_ == model.kernel_ and refit.mean_ == model.mean_
+        assert refit.calibration_ is None
+
+
+def test_calibrated_probabilities_are_those_of_both_scores() -> None:
+    model = bw.ProbitVGPMIL(**LEARNED).fit(BAGS)
+    assert model.bag_score == "auto" and model.bag_score_ == "calibrated"
+    assert model.why_not_calibrated_ is None
+    p, std = model.predict_proba(BAGS, return_std=True)
+    joint, joint_std = model.set_params(bag_score="joint").predict_proba(BAGS, return_std=True)
+    best = model.set_params(bag_score="max").predict_proba(BAGS)
+    assert model.bag_score_ == "max"
+    z = logits(joint[:, 1], best[:, 1]) @ model.calibration_.weights + model.calibration_.intercept
+    np.testing.assert_allclose(p[:, 1], special.expit(z), rtol=1e-12)
+    assert np.all(std <= np.sqrt(p[:, 0] * p[:, 1])) and np.all(std >= 0)
+    assert np.corrcoef(std, joint_std)[0, 1] > 0.5  # what is uncertain stays so
+
+
+def test_deviations_pass_through_the_calibration() -> None:
+    scores, stds = np.array([[0.5, 0.4], [0.99, 0.9]]), np.array([[0.1, 0.05], [0.09, 0.2]])
+    as_it_is = BagCalibration(np.array([1.0, 0.0]), 0.0, n_bags=40)
+    found = as_it_is.deviation(1 - scores, scores, stds)
+    # That of "joint" itself, up to the edge of 1 and the most that p = .99 can have.
+    np.testing.assert_allclose(found, [0.1, 0.05], atol=1e-9)
+    flat = BagCalibration(np.zeros(2), 0.3, n_bags=40)
+    np.testing.assert_array_equal(flat.deviation(1 - scores, scores, stds), 0.0)
+    # Confident scores have deviations too, down to the smallest.
+    sure = 1e-12 * np.ones((1, 2))
+    assert as_it_is.deviation(sure, 1 - sure, sure / 2)[0] > 0
+
+
+def test_the_rest_of_the_model_does_not_depend_on_the_bag_score() -> None:
+    one, other = (bw.ProbitVGPMIL(**FIXED, bag_score=s).fit(BAGS) for s in ("calibrated", "joint"))
+    np.testing.assert_array_equal(
+        one.predict_instance_proba(BAGS), other.predict_instance_proba(BAGS)
+    )
+    assert one.elbo_ == other.elbo_ and other.calibration_ is None
+    assert other.why_not_calibrated_ == "bag_score='joint' was asked for"
+
+
+def test_one_more_instance_never_lowers_the_probability() -> None:
+    model = bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(BAGS)
+    more = [np.vstack([b.X, [[-3.0, 0.0]]]) for b in BAGS]
+    change = model.predict_proba(more)[:, 1] - model.predict_proba(BAGS)[:, 1]
+    assert np.all(change > -1e-3)  # the joint score is an average over points
+
+
+def test_auto_says_why_it_does_not_calibrate(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = bw.ProbitVGPMIL(**FIXED).fit(BAGS[:18])
+    assert few.bag_score_ == "joint" and few.calibration_ is None
+    assert few.why_not_calibrated_ == "it takes 10 bags of each class, there are 9 and 9"
+    joint = bw.ProbitVGPMIL(**FIXED, bag_score="joint").fit(BAGS[:18])
+    np.testing.assert_array_equal(few.predict_proba(BAGS), joint.predict_proba(BAGS))
+    monkeypatch.setattr(bag_calibration, "MAX_INSTANCES", 50)
+    fixed = bw.ProbitVGPMIL(**FIXED).fit(BAGS)
+    assert "learn_hyperparameters=False" in str(fixed.why_not_calibrated_)
+    large = bw.ProbitVGPMIL(**LEARNED).fit(BAGS)
+    assert large.bag_score_ == "joint"
+    assert "instances are more than 50" in str(large.why_not_calibrated_)
+    asked = bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(BAGS)
+    assert asked.calibration_ is not None
+
+
+def test_sampling_is_not_repeated_unasked() -> None:
+    settings = LEARNED | {
+        "inference": "gibbs",
+        "n_samples": 20,
+        "n_chains": 1,
+        "burn_in": 5,
+        "thin": 1,
+    }
+    with pytest.warns(Warning):  # such short chains disagree
+        model = bw.ProbitVGPMIL(**settings).fit(BAGS)
+    assert "gibbs" in str(model.why_not_calibrated_)
+
+
+def test_calibrated_is_refused_where_it_cannot_be() -> None:
+    with pytest.raises(ValueError, match="10 bags of each class, there are 5 and 5; use bag_score"):
+        bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(
+            BAGS[:10], callbacks=[lambda *step: pytest.fail("refused too late")]
+        )
+    model = bw.ProbitVGPMIL(**FIXED, bag_score="joint").fit(BAGS)
+    with pytest.raises(ValueError, match=r"was set after fit.*before fit"):
+        model.set_params(bag_score="calibrated").predict_proba(BAGS)
+
+
+def test_groups_are_what_is_counted() -> None:
+    T = np.asarray(BAGS.y) == 1
+    assert too_few(BAGS, T) is None
+    grouped = make_bags(40, groups=np.arange(40) // 8)
+    assert too_few(grouped, T) == ("it takes 10 groups with bags of each class, there are 5 and 5")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        bw.VGPMIL(n_inducing=10, random_state=0, bag_score="calibrated"),
+        bw.VGPMIL(
+            n_inducing=10,
+            random_state=0,
+            bag_score="calibrated",
+            label_posterior="factorised",
+            H=100.0,
+            tol=1e-3,
+            init={"pi": np.full(BAGS.n_instances, 0.5)},
+        ),
+        bw.IsingVGPMIL(
+            n_inducing=10, random_state=0, bag_score="auto", neighbors="chain", coupling="learn"
+        ),
+        bw.ProbitVGPMIL(**LEARNED, inference="laplace"),
+    ],
+    ids=["logistic", "init", "coupled", "laplace"],
+)
+def test_other_models_calibrate_too(model: Any, tmp_path: Path) -> None:
+    model.fit(BAGS)
+    assert model.bag_score_ == "calibrated"
+    assert model.score(BAGS) > 0.7
+    model.save(tmp_path / "m.bagwise")
+    loaded = bw.load(tmp_path / "m.bagwise")
+    np.testing.assert_array_equal(loaded.predict_proba(BAGS), model.predict_proba(BAGS))
+    assert loaded.calibration_.n_bags == 40
+
+
+def test_a_given_graph_belongs_to_all_bags() -> None:
+    graph = bw.IsingVGPMIL(neighbors="chain")._neighbor_graph(BAGS)
+    settings: dict[str, Any] = FIXED | {"coupling": 0.2, "neighbors": graph}
+    model = bw.IsingVGPMIL(**settings, bag_score="auto").fit(BAGS)
+    assert "neighbors is a graph" in str(model.why_not_calibrated_)
+    with pytest.raises(ValueError, match="neighbors is a graph of these bags"):
+        bw.IsingVGPMIL(**settings, bag_score="calibrated").fit(BAGS)
+
+
+def test_known_instance_labels_go_to_the_refits(monkeypatch: pytest.MonkeyPatch) -> None:
+    witness = np.where(BAGS.X[:, 0] > 2.5, 1.0, np.nan)
+    witness[np.repeat(np.asarray(BAGS.y) == 0, BAGS.sizes)] = np.nan
+    bags = BAGS.with_instance_labels(witness)
+    known: list[int] = []
+    fit = bw.ProbitVGPMIL.fit
+
+    def spy(self: bw.ProbitVGPMIL, X: Any, *args: Any, **more: Any) -> Any:
+        known.append(int(np.sum(np.isfinite(X.instance_labels))))
+        return fit(self, X, *args, **more)
+
+    monkeypatch.setattr(bw.ProbitVGPMIL, "fit", spy)
+    model = bw.ProbitVGPMIL(**LEARNED).fit(bags)
+    assert model.bag_score_ == "calibrated" and model.score(BAGS) > 0.8
+    total = int(np.sum(np.isfinite(witness)))
+    assert known[0] == total and sum(known[1:]) == 4 * total  # each is left out once
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((np.array([1.0]), 0.0, 5), "weights must be 2 numbers"),
+        ((np.array([1.0, -1.0]), 0.0, 5), "not negative"),
+        ((np.array([1.0, np.nan]), 0.0, 5), "finite"),
+        ((np.array([1.0, 1.0]), np.inf, 5), "intercept"),
+        ((np.array([1.0, 1.0]), 0.0, 0), "n_bags"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(parts: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BagCalibration(*parts)
+
+
+@pytest.mark.parametrize("error", [FloatingPointError, NotPositiveDefiniteError])
+def test_a_fold_that_breaks_down_does_not_kill_the_fit(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bw.ProbitVGPMIL._run
+
+    def breaks(self: bw.ProbitVGPMIL, problem: Any) -> Any:
+        if len(problem.data.T) < len(BAGS):
+            raise error("too ill-conditioned")
+        return run(self, problem)
+
+    monkeypatch.setattr(bw.ProbitVGPMIL, "_run", breaks)
+    model = bw.ProbitVGPMIL(**LEARNED)
+    with pytest.warns(UserWarning, match="not calibrated: a fit without.*too ill-conditioned"):
+        model.fit(BAGS)
+    assert model.bag_score_ == "joint" and "too ill-cond" in str(model.why_not_calibrated_)
+    joint = bw.ProbitVGPMIL(**LEARNED, bag_score="joint").fit(BAGS)
+    np.testing.assert_array_equal(model.predict_proba(BAGS), joint.predict_proba(BAGS))
+    with pytest.warns(UserWarning, match="not calibrated"):
+        asked = bw.ProbitVGPMIL(**LEARNED, bag_score="calibrated").fit(BAGS)
+    with pytest.raises(ValueError, match=r"too ill-conditioned.*go on with bag_score='joint'"):
+        asked.predict_proba(BAGS)
+
+
+def test_scores_that_are_no_numbers_are_a_breakdown() -> None:
+    bags, T, _ = scored(1.0, 0.0)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        calibrate(bags, T, 0, lambda kept: lambda b: np.full((len(b), 2), np.nan))
+
+
+def test_other_errors_of_a_fold_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bw.ProbitVGPMIL, "_refit", broken)
+    model = bw.ProbitVGPMIL(**LEARNED)
+    with pytest.raises(ZeroDivisionError):
+        model.fit(BAGS)
+    assert not hasattr(model, "posterior_")

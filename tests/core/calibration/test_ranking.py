@@ -1,0 +1,142 @@
+"""A fit whose model ranks bags near chance says so, and one that learned something does not."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bagwise as bw
+from bagwise.core.calibration.bags import calibrate
+from bagwise.core.calibration.ranking import (
+    auc,
+    chance_error,
+    class_counts,
+    some_of_each_class,
+    warn_near_chance,
+)
+from toy_bags import separable_bags
+
+FAST: dict[str, Any] = {"n_inducing": 10, "random_state": 0, "tol": 1e-4}
+
+
+def meaningless(n_bags: int = 60, **more: Any) -> bw.Bags:
+    """Bags whose labels have nothing to do with their features."""
+    X = np.random.default_rng(0).normal(size=(3 * n_bags, 2))
+    return bw.Bags.from_arrays(X, np.repeat(np.arange(n_bags), 3), y=np.arange(n_bags) % 2, **more)
+
+
+def test_auc_counts_pairs() -> None:
+    rng = np.random.default_rng(0)
+    score, T = rng.integers(0, 5, 40).astype(float), rng.random(40) < 0.4
+    pairs = np.sign(score[T][:, None] - score[~T])
+    assert auc(score, T) == pytest.approx(np.mean(0.5 + 0.5 * pairs))
+
+
+def test_chance_error_is_the_spread_over_all_orders() -> None:
+    from itertools import combinations
+
+    values = []
+    for positive in combinations(range(8), 3):
+        T = np.isin(np.arange(8), positive)
+        values.append(auc(np.arange(8.0), T))
+    assert np.mean(values) == pytest.approx(0.5)
+    assert np.std(values) == pytest.approx(chance_error(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("n_bags", "value", "warned"),
+    [(20, 0.5, True), (20, 0.58, False), (200, 0.58, True), (200, 0.61, False), (20, 0.3, True)],
+)
+def test_few_bags_must_say_it_more_clearly(n_bags: int, value: float, warned: bool) -> None:
+    bags, n = meaningless(n_bags), n_bags // 2
+    T = np.arange(n_bags) % 2 == 1
+    # Positive bags score 1 in `value` of all cases, the others 0; negative bags are in between.
+    score = np.full(n_bags, 0.5)
+    score[T] = np.arange(n) < round(value * n)
+    assert auc(score, T) == pytest.approx(value, abs=0.5 / n)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_near_chance(score, bags, T, "bags")
+    assert [w.category for w in caught] == [bw.NearChanceWarning] * warned
+
+
+def test_bags_of_a_group_are_not_counted_twice() -> None:
+    bags = meaningless(40, groups=np.arange(40) // 8)
+    T = np.asarray(bags.y) == 1
+    assert class_counts(bags, T) == (5, 5)
+    warn_near_chance(np.zeros(40), bags, T, "bags")  # five patients could be bad luck
+
+
+def test_left_out_bags_near_chance_are_a_warning() -> None:
+    with pytest.warns(bw.NearChanceWarning, match=r"left out .*AUC is 0\.\d\d.*30 pos.*try ") as w:
+        model = bw.ProbitVGPMIL(**FAST).fit(meaningless())
+    assert model.bag_score_ == "calibrated"
+    assert len(w) == 1 and w[0].filename == __file__  # once, at the line that called fit
+
+
+@pytest.mark.filterwarnings("ignore:f is constant")  # it is: so are the features
+def test_fitted_bags_near_chance_are_a_warning() -> None:
+    bags = meaningless()
+    flat = bags.with_X(np.zeros_like(bags.X))
+    for model in (
+        bw.ProbitVGPMIL(**FAST, bag_score="joint"),
+        bw.VGPMIL(**FAST),
+        bw.IsingVGPMIL(**FAST, neighbors="chain"),
+        bw.MILogisticRegression(random_state=0),
+    ):
+        with pytest.warns(bw.NearChanceWarning, match="even the bags that .* fitted to"):
+            model.fit(flat)
+
+
+@pytest.mark.filterwarnings("error::bagwise.NearChanceWarning")
+@pytest.mark.parametrize("score", ["auto", "joint"])
+def test_what_was_learned_is_not_doubted(score: str) -> None:
+    bw.ProbitVGPMIL(**FAST, bag_score=score).fit(separable_bags(40, 2))
+
+
+def test_scores_of_refits_are_not_looked_at_by_themselves() -> None:
+    T = np.arange(40) % 2 == 1
+    bags = bw.Bags.from_list([[[float(t)]] for t in T], y=T)
+    with pytest.warns(bw.NearChanceWarning) as caught:
+        calibrate(bags, T, 0, lambda kept: lambda b: np.zeros((len(b), 2)))
+    assert len(caught) == 1
+
+
+def test_large_data_are_looked_at_in_part() -> None:
+    bags = meaningless(1000)
+    T = np.asarray(bags.y) == 1
+    some = some_of_each_class(bags, T, 300)
+    assert len(some) == 100 and T[some].sum() == 50 and some.max() > 950
+    np.testing.assert_array_equal(some_of_each_class(bags, T, 3000), np.arange(1000))
+
+
+def test_a_given_graph_is_of_all_bags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagwise.models.ising.RANKED_ROWS", 10)
+    monkeypatch.setattr("bagwise.models._base.RANKED_ROWS", 10)
+    bags = separable_bags(30, 2)
+    chain = bw.IsingVGPMIL(neighbors="chain")._neighbor_graph(bags)
+    for neighbors in ("chain", chain):
+        bw.IsingVGPMIL(**FAST, neighbors=neighbors, coupling=0.02).fit(bags)
+
+
+def test_the_command_line_says_it(tmp_path: Path) -> None:
+    testing = pytest.importorskip("typer.testing")
+    from bagwise.cli import build_app
+
+    bags = meaningless()
+    rows = ["bag_id,label,a,b"]
+    rows += [
+        f"{b},{bags.y[b]},{x:.6f},{z:.6f}" for b, (x, z) in zip(bags.bag_index, bags.X, strict=True)
+    ]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(rows) + "\n")
+    model = str(tmp_path / "m.bagwise")
+    done = testing.CliRunner().invoke(
+        build_app(), ["fit", str(table), "-o", model, "--set", "n_inducing=10"]
+    )
+    assert done.exit_code == 0
+    assert "warning: bags that were left out of the fit are ranked near chance" in done.stderr

@@ -1,0 +1,51 @@
+"""Files appear whole or not at all, and what is there is kept unless it may go."""
+
+from pathlib import Path
+
+import pytest
+
+from bagwise import Bags, ProbitVGPMIL, load
+from bagwise.core.files.atomic import atomic_file, remove_leftovers
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_bytes(b"old")
+    with pytest.raises(RuntimeError, match="stop"), atomic_file(target) as file:
+        file.write(b"half")
+        raise RuntimeError("stop")
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    with pytest.raises(FileExistsError), atomic_file(target, overwrite=False) as file:
+        file.write(b"mine")
+        target.write_bytes(b"theirs")
+    assert target.read_bytes() == b"theirs"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_leftovers_of_killed_writers_are_removed(tmp_path: Path) -> None:
+    target = tmp_path / "a.ckpt"
+    kept = [target, tmp_path / ".a.ckpt.tmp", tmp_path / ".b.ckpt.0123456789abcdef.tmp"]
+    for path in (*kept, tmp_path / ".a.ckpt.0123456789abcdef.tmp"):
+        path.write_bytes(b"half")
+    remove_leftovers(target)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+    remove_leftovers(tmp_path / "nowhere" / "a.ckpt")
+
+
+def test_models_keep_their_metadata_and_existing_files(tmp_path: Path) -> None:
+    bags = Bags.from_list([[[0.0]], [[1.0]], [[0.1]], [[1.1]]], y=[0, 1, 0, 1])
+    model = ProbitVGPMIL(random_state=0).fit(bags)
+    model.save(tmp_path / "plain.bagwise")
+    assert load(tmp_path / "plain.bagwise").metadata_ == {}
+    model.metadata_ = {"classes": ["no", "yes"], "seed": 3}
+    path = tmp_path / "m.bagwise"
+    model.save(path, overwrite=False)
+    assert load(path).metadata_ == model.metadata_
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        model.save(path, overwrite=False)
+    assert model.fit(bags).metadata_ == {}

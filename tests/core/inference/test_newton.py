@@ -1,0 +1,137 @@
+"""Newton's climb on densities whose shape is known: saddles, flat tops, no top, no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from bagwise.core.inference.loop import Trace
+from bagwise.core.inference.newton import Expansion, cholesky_at_mode, climb, warn_unless_converged
+from bagwise.core.linalg import try_cholesky
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Density:
+    """A log density from functions of a point."""
+
+    log_density: Callable[[Array], float]
+    gradient: Callable[[Array], Array]
+    P: Callable[[Array], Array]
+
+    def value(self, v: Array) -> float:
+        return float(self.log_density(v))
+
+    def expand(self, v: Array) -> Expansion:
+        return Expansion(v, self.value(v), self.gradient(v), self.P(v))
+
+
+def two_modes(bend: float) -> Density:
+    """bend x^2 / 2 - x^4 / 4 - y^2 / 2: a saddle at 0, modes at x = +-sqrt(bend)."""
+    return Density(
+        lambda v: 0.5 * bend * v[0] ** 2 - 0.25 * v[0] ** 4 - 0.5 * v[1] ** 2,
+        lambda v: np.array([bend * v[0] - v[0] ** 3, -v[1]]),
+        lambda v: np.diag([3 * v[0] ** 2 - bend, 1.0]),
+    )
+
+
+class Counted:
+    """A density that counts what it is asked for."""
+
+    def __init__(self, density: Density) -> None:
+        self.density = density
+        self.values, self.expansions = 0, 0
+
+    def value(self, v: Array) -> float:
+        self.values += 1
+        return self.density.value(v)
+
+    def expand(self, v: Array) -> Expansion:
+        self.expansions += 1
+        return self.density.expand(v)
+
+
+def test_steps_that_hold_take_one_pass_each() -> None:
+    parabola = Density(lambda v: -0.5 * float(v @ v), lambda v: -v, lambda v: np.eye(len(v)))
+    counted = Counted(parabola)
+    summit = climb(counted, np.array([3.0, -4.0]), max_iter=20, tol=1e-12)
+    assert summit.trace.converged
+    assert (counted.values, counted.expansions) == (0, summit.trace.n_iter + 1)
+
+
+def test_shorter_steps_are_tried_without_derivatives() -> None:
+    """Newton's first step on -sqrt(1 + x^2) from 3 leads to -27, far down on the other side."""
+    curve = Density(
+        lambda v: -float(np.sqrt(1 + v[0] ** 2)),
+        lambda v: -v / np.sqrt(1 + v**2),
+        lambda v: np.array([[(1 + v[0] ** 2) ** -1.5]]),
+    )
+    counted = Counted(curve)
+    summit = climb(counted, np.array([3.0]), max_iter=20, tol=1e-14)
+    assert summit.trace.converged and counted.values >= 2
+    assert summit.v[0] == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(summit.P, curve.P(summit.v), rtol=1e-12)
+
+
+@pytest.mark.parametrize("bend", [1.0, 1e-3, 1e-5, 1e-6])
+def test_saddles_are_left_however_close_the_modes_are(bend: float) -> None:
+    summit = climb(two_modes(bend), np.array([0.0, 0.4]), max_iter=50, tol=1e-18)
+    assert summit.trace.converged
+    assert abs(summit.v[0]) == pytest.approx(np.sqrt(bend), rel=1e-2)
+    assert try_cholesky(summit.P) is not None
+
+
+def test_a_saddle_from_which_no_step_gains_ends_the_climb() -> None:
+    flat = Density(
+        lambda v: -(float(v @ v) ** 2), lambda v: np.zeros(1), lambda v: -1e-12 * np.eye(1)
+    )
+    summit = climb(flat, np.zeros(1), max_iter=100, tol=1e-9)
+    assert not summit.trace.converged and summit.trace.n_iter == 1
+    with pytest.raises(FloatingPointError, match=r"saddle point; do something else"):
+        cholesky_at_mode(summit.P, "do something else")
+
+
+def test_reaching_enough_is_not_convergence() -> None:
+    endless = Density(lambda v: v[0], lambda v: np.ones(1), lambda v: np.zeros((1, 1)))
+    summit = climb(endless, np.zeros(1), max_iter=100, tol=1e-9, enough=10.0)
+    assert summit.value >= 10 and not summit.trace.converged and summit.trace.n_iter < 100
+
+
+@pytest.mark.parametrize("broken", ["value", "gradient", "P"])
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+@pytest.mark.parametrize("at_start", [True, False], ids=["start", "later"])
+def test_what_is_not_finite_is_an_error(broken: str, number: float, at_start: bool) -> None:
+    def spoil(name: str, found: Array | float, v: Array) -> Array | float:
+        reached = at_start or v[0] < 0.5
+        return found * 0 + number if name == broken and reached else found
+
+    density = Density(
+        lambda v: float(spoil("value", -0.5 * float(v @ v), v)),
+        lambda v: np.asarray(spoil("gradient", -v, v)),
+        lambda v: np.asarray(spoil("P", np.eye(1), v)),
+    )
+    if broken == "value" and not at_start:  # the line search stays where there are numbers
+        summit = climb(density, np.ones(1), max_iter=5, tol=1e-9)
+        assert np.isfinite(summit.value) and not summit.trace.converged
+        return
+    with pytest.raises(FloatingPointError, match=r"not finite.*standardize=True"):
+        climb(density, np.ones(1), max_iter=5, tol=1e-9)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_positive_definite(number: float) -> None:
+    assert try_cholesky(np.diag([1.0, number])) is None
+    assert try_cholesky(np.full((2, 2), number)) is None
+
+
+def test_warnings_say_why_a_climb_ended() -> None:
+    warn_unless_converged(Trace((0.0, 1.0), True), 1, 1e-3)
+    with pytest.warns(ConvergenceWarning, match="stopped after max_iter=1 "):
+        warn_unless_converged(Trace((0.0, 1.0), False), 1, 1e-3)
+    with pytest.warns(ConvergenceWarning, match=r"ended after 1 steps.*no step gained"):
+        warn_unless_converged(Trace((0.0, 1.0), False), 50, 1e-3)

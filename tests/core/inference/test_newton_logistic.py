@@ -1,0 +1,118 @@
+"""Newton's method for the logistic bound: exact derivatives, the optimum of plain sweeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bagwise.core.features import whitener
+from bagwise.core.inference.cavi import CoordinateAscent
+from bagwise.core.inference.driver import FIRST_SWEEPS, optimise
+from bagwise.core.inference.monitor import Monitor
+from bagwise.core.inference.newton_logistic import GivenCovariance, NewtonRefinement, second_order
+from bagwise.core.inference.newton_probit import LogJoint
+from bagwise.core.inference.passes import Sweeper, TrainingData
+from bagwise.core.inference.sites import LogisticSites, standard_q
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.links import Logistic
+from bagwise.datasets import make_digit_bags
+from bagwise.densities import Gamma, HyperbolicSecant
+from bagwise.kernels import RBF
+from brute_force import central_difference, random_known
+
+SIZES = [4, 6, 1, 9, 5, 7, 2, 8] * 3
+LABELS = [True, False] * 12
+START = -2.0
+
+
+def make_sites(H: float = np.inf) -> LogisticSites:
+    return LogisticSites(BagLikelihood(Logistic(), H=H))
+
+
+def make_sweeper(*, supervised: bool = False, chunk_size: int = 40) -> Sweeper:
+    rng = np.random.default_rng(0)
+    known = random_known(SIZES, LABELS, rng) if supervised else None
+    X = rng.normal(size=(sum(SIZES), 2))
+    offsets = np.concatenate([[0], np.cumsum(SIZES)])
+    X[offsets[:-1][LABELS], 0] += 2
+    data = TrainingData(X, offsets, np.array(LABELS), known, chunk_size)
+    return Sweeper(data, whitener(RBF(4.0, 1.0), X[::9], 1e-6))
+
+
+@pytest.mark.parametrize("H", [np.inf, 100.0])
+@pytest.mark.parametrize("supervised", [False, True], ids=["weak", "mixed"])
+def test_derivatives_in_m(H: float, supervised: bool) -> None:
+    sweeper = make_sweeper(supervised=supervised)
+    rng = np.random.default_rng(1)
+    M = len(sweeper.whitener.Z)
+    R = rng.normal(size=(M, M))
+    target = LogJoint(GivenCovariance(make_sites(H), R @ R.T / M), sweeper, START)
+    m = rng.normal(size=M)
+    here = target.expand(m)
+    gradient, P = here.gradient, here.P
+    assert here.value == pytest.approx(target.value(m), rel=1e-12)
+    np.testing.assert_allclose(gradient, central_difference(target.value, m, 1e-4), atol=1e-6)
+    bend = -central_difference(lambda x: target.expand(x).gradient, m, step=1e-4)
+    np.testing.assert_allclose(P, bend, atol=1e-6)
+
+
+@pytest.mark.parametrize("supervised", [False, True], ids=["weak", "mixed"])
+def test_the_optimum_of_plain_sweeps_by_a_rising_bound(supervised: bool) -> None:
+    sweeper = make_sweeper(supervised=supervised)
+    start = standard_q(len(sweeper.whitener.Z), START)
+    plain = CoordinateAscent(make_sites(), sweeper, learn_mean=False, accelerate=False)
+    slow, by_sweeps = plain.run(start, max_iter=5000, tol=1e-12)
+    first, begun = plain.run(start, max_iter=4, tol=0, warn=False)
+    refinement = NewtonRefinement(make_sites(), sweeper, begun.history)
+    fast, refined = refinement.run(first, max_iter=60, tol=1e-10)
+    assert refined.converged and by_sweeps.converged
+    assert refined.n_iter < 30 < by_sweeps.n_iter
+    assert refined.history[-1] == pytest.approx(by_sweeps.history[-1], rel=1e-8)
+    np.testing.assert_allclose(fast.m, slow.m, atol=1e-4)
+    np.testing.assert_allclose(fast.S, slow.S, atol=1e-5)
+    assert np.all(np.diff(refined.history) > -1e-9)
+
+
+def test_chunks_do_not_change_it() -> None:
+    def fit(chunk_size: int) -> np.ndarray:
+        sweeper = make_sweeper(chunk_size=chunk_size)
+        q = standard_q(len(sweeper.whitener.Z), START)
+        refinement = NewtonRefinement(make_sites(), sweeper, (-1e3,))
+        return refinement.run(q, max_iter=30, tol=1e-9)[0].m
+
+    np.testing.assert_allclose(fit(7), fit(10_000), atol=1e-9)
+
+
+def test_digits_need_few_refinements() -> None:
+    bags, _ = make_digit_bags(60, random_state=0)
+    y = np.asarray(bags.y, dtype=bool)
+    data = TrainingData(bags.X, bags.offsets, y, None, None)
+    sweeper = Sweeper(data, whitener(RBF(4.0, 20.0), bags.X[::10], 1e-6))
+    q, trace = optimise(
+        Monitor(),
+        "vi",
+        make_sites(),
+        sweeper,
+        standard_q(len(sweeper.whitener.Z), START),
+        learn_mean=False,
+        max_iter=100,
+        tol=1e-8,
+        verbose=0,
+    )
+    assert trace.converged and FIRST_SWEEPS < trace.n_iter <= FIRST_SWEEPS + 15
+    again = CoordinateAscent(make_sites(), sweeper, learn_mean=False)
+    _, sweep = again.run(q, max_iter=1, tol=0, warn=False)  # a fixed point of plain sweeps
+    assert sweep.history[-1] == pytest.approx(trace.history[-1], rel=1e-7)
+
+
+def test_densities_without_second_derivatives_are_swept() -> None:
+    likelihood = BagLikelihood(Logistic())
+    assert second_order(LogisticSites(likelihood, HyperbolicSecant()))
+    assert not second_order(LogisticSites(likelihood, Gamma()))
+
+
+def test_slope_of_theta() -> None:
+    psi, xi = HyperbolicSecant(), np.array([1e-9, 1e-3, 0.05, 0.0999, 0.1001, 0.5, 3.0, 40.0])
+    h = 1e-5 * np.maximum(xi, 0.1)
+    slope = (psi.theta(xi + h) - psi.theta(np.abs(xi - h))) / (2 * h)
+    np.testing.assert_allclose(psi.theta_slope(xi) * xi, slope, rtol=1e-6, atol=5e-9)

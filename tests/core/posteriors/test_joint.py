@@ -1,0 +1,214 @@
+"""Joint bag probabilities: residuals that covary, digits of rare labels, company and chunks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import special
+
+import bagwise as bw
+from bagwise.core.features import kernel_matrix
+from bagwise.core.links import Moments
+from bagwise.core.posteriors import gaussian as posterior
+from bagwise.core.posteriors import joint, residuals
+from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern
+
+KERNELS: dict[str, Kernel] = {
+    "rbf": RBF(1.5, 1.0),
+    "ard": RBF(1.5, (1.0, 2.0, 0.5)),
+    "matern": Matern(0.5, 1.5, 1.0),
+    "sum": RBF(1.0, 0.5) + Linear(0.05) + Constant(0.3),
+}
+each_kernel = pytest.mark.parametrize("name", KERNELS)
+each_link = pytest.mark.parametrize("link", ["probit", "logistic"])
+
+
+def make_posterior(kernel: Kernel = KERNELS["rbf"], link: str = "probit", c0: float = -1.0):
+    """A posterior that knows little: most of the variance is that of the residuals."""
+    rng = np.random.default_rng(0)
+    root = 0.4 * rng.normal(size=(4, 4))
+    return Posterior(
+        kernel=kernel,
+        Z=rng.normal(size=(4, 3)),
+        m=rng.normal(size=4),
+        S=root @ root.T + 0.05 * np.eye(4),
+        c0=c0,
+        link=link,
+        shift=np.zeros(3),
+        scale=np.ones(3),
+        jitter=1e-6,
+        seed=3,
+    )
+
+
+def joint_of(q: Posterior, X: np.ndarray, offsets: np.ndarray, **more) -> Moments:
+    found = q.predicted(X, offsets, joint=True, instances=False, **more).joint
+    assert found is not None
+    return found
+
+
+def covariance(q: Posterior, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of f in one bag, written out."""
+    A, _ = q.features(X)
+    return q.c0 + A @ q.m, A @ q.S @ A.T + kernel_matrix(q.kernel, X) - A @ A.T
+
+
+def log_negative(link: str, f: np.ndarray) -> np.ndarray:
+    return special.log_ndtr(-f) if link == "probit" else special.log_expit(-f)
+
+
+def by_many_draws(q: Posterior, X: np.ndarray) -> tuple[float, float]:
+    """P0 and its standard error, 60,000 draws of all f."""
+    mean, C = covariance(q, X)
+    values, vectors = np.linalg.eigh(C)
+    e = np.random.default_rng(9).normal(size=(60_000, len(X)))
+    f = mean + e @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    P0 = np.exp(log_negative(q.link, f).sum(axis=1))
+    return float(P0.mean()), float(P0.std() / np.sqrt(len(P0)))
+
+
+@each_link
+@pytest.mark.parametrize("c0", [-2.0, 0.5, 4.0])
+@pytest.mark.parametrize("copies", [2, 10, 300])
+def test_copies_share_their_f(link: str, c0: float, copies: int) -> None:
+    q = make_posterior(link=link, c0=c0)
+    X = np.tile([[0.4, -0.2, 2.5]], (copies, 1))
+    mean, C = covariance(q, X[:1])
+    t, weights = np.polynomial.hermite_e.hermegauss(120)
+    logs = copies * log_negative(link, mean[0] + np.sqrt(C[0, 0]) * t)
+    log_P0 = special.logsumexp(logs, b=weights / weights.sum())
+    found = joint_of(q, X, np.array([0, copies]))
+    assert np.exp(found.log_negative[0]) == pytest.approx(np.exp(log_P0), rel=0.02, abs=1e-12)
+    assert np.exp(found.log_positive[0]) == pytest.approx(-np.expm1(log_P0), abs=1e-3)
+
+
+@each_kernel
+@each_link
+@pytest.mark.parametrize(("n", "spread"), [(3, 1.0), (25, 0.7), (90, 0.4)])
+def test_residuals_covary_as_the_kernel_says(name: str, link: str, n: int, spread: float) -> None:
+    q = make_posterior(KERNELS[name], link)
+    X = 1.0 + spread * np.random.default_rng(n).normal(size=(n, 3))
+    P0, error = by_many_draws(q, X)
+    found = joint_of(q, X, np.array([0, n]))
+    assert np.exp(found.log_negative[0]) == pytest.approx(P0, abs=1e-3 + 5 * error)
+
+
+def test_factors_are_exact_for_small_bags_and_follow_in_large_ones() -> None:
+    q = make_posterior()
+    rng = np.random.default_rng(1)
+    for n, tolerance in ((20, 1e-3), (400, 0.05)):
+        X = 2.0 + 0.3 * rng.normal(size=(n, 3))
+        A, kt = q.features(X)
+        G, rest = residuals.factor_residuals(q.kernel, X, A, kt, np.ones(n), np.array([0]))
+        R = kernel_matrix(q.kernel, X) - A @ A.T
+        missing = R - G @ G.T - np.diag(rest)
+        np.testing.assert_allclose(np.diagonal(missing), 0, atol=1e-8)
+        assert np.linalg.norm(missing) < tolerance * np.linalg.norm(R)
+
+
+def test_rare_negatives_keep_their_digits() -> None:
+    q = make_posterior(RBF(0.02, 1.0), c0=9.0)
+    X = np.array([[0.1, 0.2, 0.3], [0.2, 0.1, 0.4]])
+    mean, C = covariance(q, X)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    root = np.linalg.cholesky(C)
+    f = mean + np.stack(np.meshgrid(nodes, nodes), axis=-1).reshape(-1, 2) @ root.T
+    w = np.outer(weights, weights).ravel() / weights.sum() ** 2
+    log_P0 = special.logsumexp(special.log_ndtr(-f).sum(axis=1), b=w)
+    found = joint_of(q, X, np.array([0, 2]))
+    assert log_P0 < np.log(1e-20)
+    assert found.log_negative[0] == pytest.approx(log_P0, abs=0.02)
+
+
+def test_columns_of_confident_bags_are_positive_numbers() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) + np.repeat([[3.0, 0.0], [-3.0, 0.0]], 20, axis=0)
+    bags = bw.Bags.from_arrays(X, np.repeat(np.arange(20), 2), y=np.repeat([1, 0], 10))
+    settings = {"kernel": RBF(1.0, 3.0), "learn_hyperparameters": False, "bag_score": "joint"}
+    model = bw.ProbitVGPMIL(**settings, mean=-1.0, n_inducing=10, random_state=0).fit(bags)
+    model.posterior_ = replace(model.posterior_, c0=11.0)
+    both, std = model.predict_proba(bags, return_std=True)
+    assert np.all(both[:, 0] > 0) and np.all(both[:, 0] < 1e-20) and np.all(std > 0)
+    np.testing.assert_array_equal(model.predict_proba(bags), both)
+    each, std = model.predict_instance_proba(bags, return_std=True)
+    assert np.all(each[:, 0] > 0) and np.all(each[:, 0] < 1e-16) and np.all(std > 0)
+
+
+def test_rare_positives_keep_their_digits() -> None:
+    q = make_posterior(RBF(0.02, 1.0), c0=-7.5)
+    X = np.array([[0.1, 0.2, 0.3], [2.2, 0.1, 0.4], [0.3, 0.3, 0.3]])
+    alone = q.predicted(X, np.arange(4), joint=False, instances=True).instances
+    found = joint_of(q, X, np.array([0, 3]))
+    assert alone is not None
+    expected = np.exp(alone.log_positive).sum()  # of events this rare no two happen
+    assert expected < 1e-9
+    assert np.exp(found.log_positive[0]) == pytest.approx(expected, rel=1e-3)
+
+
+def many_bags() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    sizes = np.append(rng.integers(1, 40, 30), [150, 2, 1])
+    return rng.normal(0.3, 1.0, size=(sizes.sum(), 3)), np.append(0, np.cumsum(sizes))
+
+
+@each_link
+def test_neither_company_nor_chunks_matter(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    q = make_posterior(link=link)
+    X, offsets = many_bags()
+    together = joint_of(q, X, offsets)
+    assert np.ptp(np.exp(together.log_negative)) > 0.3
+    for b, (a, z) in enumerate(pairwise(offsets)):
+        alone = joint_of(q, X[a:z], np.array([0, z - a]))
+        for part, whole in zip(alone, together, strict=True):
+            np.testing.assert_allclose(part[0], whole[b], rtol=1e-7, atol=1e-12)
+    monkeypatch.setattr(posterior, "DEFAULT_CHUNK", 60)
+    monkeypatch.setattr(joint, "NUMBERS_AT_ONCE", 5000)
+    monkeypatch.setattr(residuals, "NUMBERS_AT_ONCE", 2000)
+    for part, whole in zip(joint_of(q, X, offsets), together, strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-7, atol=1e-12)
+
+
+@each_link
+def test_few_draws_are_as_good_as_many(link: str) -> None:
+    q = make_posterior(link=link)
+    X, offsets = many_bags()
+    found, reference = joint_of(q, X, offsets), joint_of(q, X, offsets, stages=(64, 2**14))
+    P0, true = np.exp(found.log_negative), np.exp(reference.log_negative)
+    np.testing.assert_allclose(P0, true, atol=1.5e-3)
+    np.testing.assert_allclose(P0, true, rtol=0.03)
+
+
+def test_one_pass_gives_what_single_calls_give() -> None:
+    bags, _ = bw.datasets.make_bags(40, 6, 2, random_state=0)
+    for score in ("calibrated", "joint", "noisy-or", "max"):
+        model = bw.ProbitVGPMIL(
+            kernel=RBF(1.0, 1.0), learn_hyperparameters=False, n_inducing=10, bag_score=score
+        ).fit(bags)
+        found = model.predict_all(bags)
+        bag_p, bag_std = model.predict_proba(bags, return_std=True)
+        p, std = model.predict_instance_proba(bags, return_std=True)
+        for one, other in zip(
+            (found.bag_p, found.bag_std, found.p, found.std), (bag_p, bag_std, p, std), strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_no_bag_is_less_probable_than_its_instances_nor_more_than_their_sum() -> None:
+    rng = np.random.default_rng(5)
+    bags = bw.Bags.from_list([rng.normal(size=(n, 2)) for n in (1, 2, 5, 40, 3)] * 4)
+    train = bw.Bags.from_list([rng.normal(size=(4, 2)) for _ in range(12)], y=[0, 1] * 6)
+    for mean in (-2000.0, -40.0, -3.0, 0.0, 3.0):
+        far = {"kernel": bw.kernels.RBF(1.0, 1.0), "mean": mean, "learn_hyperparameters": False}
+        model = bw.VGPMIL(**far, random_state=0).fit(train)
+        found = model.posterior_.predicted(bags.X, bags.offsets, joint=True, instances=True)
+        starts = bags.offsets[:-1]
+        assert found.joint is not None and found.instances is not None
+        log_p = found.joint.log_positive
+        assert np.all(log_p >= np.maximum.reduceat(found.instances.log_positive, starts))
+        total = np.logaddexp.reduceat(found.instances.log_positive, starts)
+        assert np.all(log_p <= np.minimum(total, 0) + 1e-9)
+        np.testing.assert_allclose(np.exp(log_p) + np.exp(found.joint.log_negative), 1)

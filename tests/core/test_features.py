@@ -1,0 +1,114 @@
+"""Whitened features: a_n'a_m + residual is the kernel, and their gradients."""
+
+import numpy as np
+import pytest
+
+from bagwise.core.features import kernel_matrix, residual_variance, whitener
+from bagwise.core.linalg import NotPositiveDefiniteError, cholesky
+from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern
+from brute_force import central_difference
+
+KERNELS = [
+    RBF(1.5, 1.1),
+    RBF(0.7, (0.8, 1.5, 3.0)),
+    Matern(0.5, 1.3, 2.0),
+    Matern(1.5, 2.0, 0.9),
+    Matern(2.5, 0.6, (1.0, 2.0, 1.5)),
+    RBF(1.0, 1.2) + Linear(0.3),
+    RBF(2.0, 0.8) + Matern(1.5, 0.5, 2.0) + Constant(0.7),
+]
+JITTER = 1e-6
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+
+
+def points(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 3))
+
+
+@each_kernel
+def test_inducing_points_reproduce_the_kernel(kernel: Kernel) -> None:
+    Z = points(8)
+    A, kt = whitener(kernel, Z, 1e-12)(Z)
+    np.testing.assert_allclose(A @ A.T + np.diag(kt), kernel_matrix(kernel, Z), atol=1e-9)
+    np.testing.assert_allclose(kt, 0, atol=1e-9)
+
+
+@each_kernel
+def test_residual_completes_the_prior_variance(kernel: Kernel) -> None:
+    X, Z = points(50), points(6, 1)
+    A, kt = whitener(kernel, Z, JITTER)(X)
+    assert A.shape == (50, 6) and kt.shape == (50,)
+    assert np.all(kt >= 0) and np.any(kt > 0.01)
+    np.testing.assert_allclose(np.sum(A**2, axis=1) + kt, kernel.diag(X), rtol=1e-12)
+
+
+@each_kernel
+def test_features_give_the_nystrom_covariance(kernel: Kernel) -> None:
+    X, Z = points(9), points(5, 1)
+    A, _ = whitener(kernel, Z, JITTER)(X)
+    Kzz = kernel_matrix(kernel, Z)
+    Kzz = Kzz + JITTER * np.mean(np.diag(Kzz)) * np.eye(5)
+    Kxz = kernel.cross(X, Z)
+    np.testing.assert_allclose(A @ A.T, Kxz @ np.linalg.solve(Kzz, Kxz.T), atol=1e-10)
+
+
+def feature_gradient(kernel: Kernel, X: np.ndarray, Z: np.ndarray, chunks: list[slice]):
+    """Gradient of `sum(G * A) + sum(g * kt)` in theta, summed over chunks; and the function."""
+    rng = np.random.default_rng(3)
+    G, g = rng.normal(size=(len(X), len(Z))), rng.normal(size=len(X))
+    w = whitener(kernel, Z, JITTER)
+    parts = [w.pullback(X[c], w(X[c])[0], G[c], g[c]) for c in chunks]
+    total = sum(parts[1:], parts[0])
+
+    def value(theta: np.ndarray) -> float:
+        A, kt = whitener(kernel.with_theta(theta), Z, JITTER)(X)
+        return float(np.sum(G * A) + g @ kt)
+
+    return w.theta_gradient(total, JITTER), value
+
+
+@each_kernel
+@pytest.mark.parametrize("chunks", [[slice(0, 10)], [slice(0, 3), slice(3, 10)]], ids=len)
+def test_gradients_match_finite_differences(kernel: Kernel, chunks: list[slice]) -> None:
+    found, value = feature_gradient(kernel, points(10), points(4, 1), chunks)
+    expected = central_difference(value, kernel.theta)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_features_are_float64_whatever_the_data() -> None:
+    X, Z = points(30), points(6, 1)
+    w = whitener(RBF(1.5, 1.1), Z, JITTER)
+    A, kt = w(X.astype(np.float32))
+    assert A.dtype == kt.dtype == np.float64
+    np.testing.assert_allclose(A, w(X)[0], atol=1e-5)
+
+
+def test_jitter_is_relative() -> None:
+    Z = points(6)
+    small, large = (whitener(RBF(v, 1.0), Z, 1e-3).L for v in (1.0, 1e4))
+    np.testing.assert_allclose(large, 100 * small, rtol=1e-12)
+
+
+def test_duplicated_inducing_points_need_jitter_only() -> None:
+    Z = points(4)[[0, 1, 2, 3, 0, 0]]
+    A, kt = whitener(RBF(), Z, JITTER)(points(20, 1))
+    assert np.all(np.isfinite(A)) and np.all(kt >= 0)
+
+
+def test_without_jitter_the_failure_is_named() -> None:
+    Z = np.zeros((3, 3))
+    with pytest.raises(NotPositiveDefiniteError, match=r"K_ZZ is not positive definite.*jitter"):
+        whitener(RBF(), Z, 0.0)
+    with pytest.raises(NotPositiveDefiniteError, match=r"K_ZZ has NaN.*standardize"):
+        cholesky(np.full((1, 1), np.nan), name="K_ZZ")
+
+
+def test_a_negative_residual_is_not_hidden() -> None:
+    with pytest.raises(ValueError, match=r"must not be negative.*larger jitter"):
+        residual_variance(np.array([1.0]), np.array([[1.1]]))
+    np.testing.assert_array_equal(residual_variance(np.ones(1), np.array([[1 + 1e-9]])), [0])
+
+
+def test_ard_kernel_with_wrong_features() -> None:
+    with pytest.raises(ValueError, match="one lengthscale per feature"):
+        whitener(RBF(1.0, (1.0, 2.0)), points(3), JITTER)

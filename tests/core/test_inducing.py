@@ -1,0 +1,70 @@
+"""Where inducing points go."""
+
+import numpy as np
+import pytest
+
+from bagwise.core.inducing import equal_shares, kmeans_points
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_few_instances_are_all_taken() -> None:
+    X = np.arange(8.0).reshape(4, 2)
+    np.testing.assert_array_equal(kmeans_points(X, np.zeros(4, dtype=int), 4, rng()), X)
+    np.testing.assert_array_equal(kmeans_points(X, np.arange(4), 100, rng()), X)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20])
+def test_number_of_centres(n: int) -> None:
+    X = rng().normal(size=(60, 3))
+    Z = kmeans_points(X, np.repeat([0, 1], [45, 15]), n, rng())
+    assert Z.shape == (n, 3) and Z.dtype == np.float64
+
+
+def test_centres_stay_within_their_group() -> None:
+    X = np.concatenate([rng().normal(0, 0.1, (90, 1)), rng().normal(10, 0.1, (10, 1))])
+    Z = kmeans_points(X, np.repeat([0, 1], [90, 10]), 8, rng())
+    assert np.sum(Z < 5) == np.sum(Z > 5) == 4
+    assert np.all((np.abs(Z) < 1) | (np.abs(Z - 10) < 1))
+
+
+def test_a_small_group_gives_all_its_members() -> None:
+    X = np.concatenate([rng().normal(size=(50, 1)), [[100.0], [200.0]]])
+    Z = kmeans_points(X, np.repeat([0, 2], [50, 2]), 10, rng())
+    assert len(Z) == 10
+    assert {100.0, 200.0} <= set(Z.ravel())
+
+
+def test_the_same_seed_gives_the_same_points() -> None:
+    X, group = rng().normal(size=(80, 4)), np.repeat([0, 1], 40)
+    first, second = (kmeans_points(X, group, 12, rng()) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    other = kmeans_points(X, group, 12, np.random.default_rng(1))
+    assert not np.array_equal(first, other)
+
+
+def test_duplicated_instances_do_not_warn() -> None:
+    Z = kmeans_points(np.zeros((30, 2)), np.repeat([0, 1], 15), 6, rng())
+    np.testing.assert_array_equal(Z, np.zeros((6, 2)))
+
+
+def test_float32_instances_give_float64_points() -> None:
+    X = rng().normal(size=(30, 2)).astype(np.float32)
+    for n in (4, 100):
+        assert kmeans_points(X, np.repeat([0, 1], 15), n, rng()).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("counts", "n", "expected"),
+    [
+        ([10, 10], 6, [3, 3]),
+        ([2, 10], 6, [2, 4]),
+        ([10, 1, 10], 9, [4, 1, 4]),
+        ([5, 5], 1, [0, 1]),
+        ([3], 2, [2]),
+    ],
+)
+def test_equal_shares(counts: list[int], n: int, expected: list[int]) -> None:
+    np.testing.assert_array_equal(equal_shares(np.array(counts), n), expected)

@@ -1,0 +1,121 @@
+"""Small problems run on one BLAS thread; what was set before is never raised and comes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from threadpoolctl import ThreadpoolController
+
+import bagwise as bw
+from bagwise.core import threads
+from bagwise.core.threads import suitable_threads
+from toy_bags import separable_bags
+
+SMALL, LARGE = (100, 5, 20), (100_000, 500, 1000)
+FAST: dict[str, Any] = {"n_inducing": 5, "random_state": 0, "tol": 1e-4}
+CONTROLLER = ThreadpoolController().select(user_api="blas")
+
+
+def now() -> int:
+    """The most threads that any BLAS may use."""
+    return max(library["num_threads"] for library in CONTROLLER.info())
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    with CONTROLLER.limit(limits=3):
+        if now() != 3:
+            pytest.skip("this BLAS has one thread")
+        yield
+
+
+def test_small_problems_have_one_thread_and_large_ones_what_is_set() -> None:
+    with suitable_threads(*SMALL):
+        assert now() == 1
+    assert now() == 3
+    with suitable_threads(*LARGE):
+        assert now() == 3
+
+
+def test_a_small_problem_within_a_small_problem() -> None:
+    with suitable_threads(*SMALL):
+        with suitable_threads(*SMALL):
+            assert now() == 1
+        assert now() == 1
+        with suitable_threads(*LARGE):
+            assert now() == 1  # limits are never raised
+    assert now() == 3
+
+
+def test_limits_come_back_after_an_error() -> None:
+    with pytest.raises(KeyboardInterrupt), suitable_threads(*SMALL):
+        raise KeyboardInterrupt
+    assert now() == 3
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_threads_that_end_in_any_order_leave_what_was_set(first_ends_first: bool) -> None:
+    begun, go_on, seen = threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        with suitable_threads(*SMALL):
+            seen.append(now())
+            begun.set()
+            go_on.wait(60)
+
+    thread = threading.Thread(target=other)
+    with suitable_threads(*SMALL):
+        thread.start()
+        assert begun.wait(60) and seen == [1]
+        if not first_ends_first:
+            go_on.set()
+            thread.join()
+            assert now() == 1
+    go_on.set()
+    thread.join()
+    assert now() == 3
+    with suitable_threads(*SMALL):
+        assert now() == 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        bw.ProbitVGPMIL(**FAST),
+        bw.VGPMIL(**FAST),
+        bw.IsingVGPMIL(**FAST, neighbors="chain", coupling=0.02),
+        bw.MIRVM(random_state=0),
+        bw.MultiTaskMIRVM(random_state=0),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_fits_and_predictions_of_small_problems(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags, seen = separable_bags(24, 2), []
+    model.fit(bags, callbacks=[lambda *step: seen.append(now())])
+    assert set(seen) == {1} and now() == 3
+    model = model.for_task() if isinstance(model, bw.MultiTaskMIRVM) else model
+    predicted = type(model.posterior_).predicted
+
+    def spy(self: Any, *arguments: Any, **parts: Any) -> Any:
+        seen.append(now())
+        return predicted(self, *arguments, **parts)
+
+    seen.clear()
+    monkeypatch.setattr(type(model.posterior_), "predicted", spy)
+    monkeypatch.setattr(type(model), "_predictor", lambda self, bags: self.posterior_)
+    model.predict_instance_proba(bags)
+    model.top_instances(bags)
+    model.set_params(bag_score="max").predict_proba(bags)
+    assert seen == [1, 1, 1] and now() == 3
+
+
+def test_large_fits_keep_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "SMALL_WORK", 100.0)
+    seen: list[int] = []
+    bw.ProbitVGPMIL(**FAST).fit(separable_bags(24, 2), callbacks=[lambda *step: seen.append(now())])
+    assert set(seen) == {3}

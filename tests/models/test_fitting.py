@@ -1,0 +1,133 @@
+"""A fit that does not finish leaves the estimator as it was before, fitted or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import StandardScaler
+
+import bagwise as bw
+from bagwise.baselines import BASELINES
+from bagwise.datasets import make_digit_canvases
+from bagwise.detection import SlidingWindows, WeaklySupervisedDetector
+from bagwise.models.vgpmil import MODELS
+from toy_bags import separable_bags
+
+FAST: dict[str, dict[str, Any]] = {
+    "IsingVGPMIL": {"neighbors": "chain", "coupling": 0.02},
+    "MIBoost": {"n_estimators": 5},
+}
+SHARED: dict[str, Any] = {"random_state": 0, "max_iter": 200, "tol": 1e-4, "n_inducing": 5}
+
+
+def small(kind: type) -> Any:
+    """An estimator with arguments that make its fit short."""
+    model = kind(**FAST.get(kind.__name__, {}))
+    return model.set_params(**{k: v for k, v in SHARED.items() if k in model.get_params()})
+
+
+def named(n_bags: int, seed: int) -> bw.Bags:
+    return separable_bags(n_bags, 3, seed).with_X(
+        separable_bags(n_bags, 3, seed).X, feature_names=["a", "b", "c"]
+    )
+
+
+BAGS = (named(12, 0), separable_bags(16, 2, 1))  # other features, and without names
+CANVASES = [make_digit_canvases(8, (0,), share=0.5, random_state=seed) for seed in (0, 1)]
+ON_BAGS = {
+    **{name: small(kind) for name, kind in {**MODELS, **BASELINES}.items()},
+    "OneVsRestMIL": bw.OneVsRestMIL(bw.ProbitVGPMIL(**SHARED)),
+    "InstanceTransformer": bw.InstanceTransformer(StandardScaler()),
+}
+DETECTOR = WeaklySupervisedDetector(
+    bw.ProbitVGPMIL(**SHARED),
+    proposals=SlidingWindows((16, 24), top=5),
+    n_components=3,
+    class_names=[0],
+    random_state=0,
+)
+Fits = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # an estimator's fit to two sets of data
+CASES: dict[str, tuple[Any, Fits]] = {
+    **{
+        name: (model, (lambda m: m.fit(BAGS[0]), lambda m: m.fit(BAGS[1])))
+        for name, model in ON_BAGS.items()
+    },
+    "WeaklySupervisedDetector": (
+        DETECTOR,
+        (
+            lambda m: m.fit(CANVASES[0].images, CANVASES[0].y),
+            lambda m: m.fit(CANVASES[1].images, CANVASES[1].y),
+        ),
+    ),
+}
+
+
+def stopped_after(model: Any, n: int, fit: Callable[[Any], Any]) -> list[str]:
+    """Fit, with Ctrl-C after the n-th attribute that is set; the attributes set until then."""
+    heard: list[str] = []
+
+    class Stopped(type(model)):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            heard.append(name)
+            if len(heard) == n:
+                raise KeyboardInterrupt
+
+    kind = type(model)
+    model.__class__ = Stopped
+    try:
+        fit(model)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        object.__setattr__(model, "__class__", kind)
+    return heard
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_wherever_it_is_interrupted(name: str) -> None:
+    model, (first, second) = CASES[name]
+    count = len(stopped_after(clone(model), -1, second))
+    assert count > 1
+    for n in (1, count):
+        fresh = clone(model)
+        before = dict(vars(fresh))
+        assert len(stopped_after(fresh, n, second)) == n
+        assert vars(fresh) == before
+        fitted = first(clone(model))
+        before = dict(vars(fitted))
+        stopped_after(fitted, n, second)
+        assert vars(fitted).keys() == before.keys()
+        assert all(vars(fitted)[key] is value for key, value in before.items())
+
+
+def stop(at: str) -> Callable[..., None]:
+    def hear(stage: str, *rest: Any) -> None:
+        if stage == at:
+            raise KeyboardInterrupt
+
+    return hear
+
+
+def test_an_interrupted_calibration_leaves_no_half_fitted_model(tmp_path: Path) -> None:
+    settings: dict[str, Any] = SHARED | {"bag_score": "calibrated"}
+    bags, path = separable_bags(24, 2), tmp_path / "fit.ckpt"
+    model = bw.ProbitVGPMIL(**settings)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(bags, checkpoint=path, callbacks=[stop("calibration 3 of 5")])
+    with pytest.raises(NotFittedError):
+        model.predict_proba(bags)
+    assert not [name for name in vars(model) if name.endswith("_")]
+    model.fit(bags, resume=path)  # the checkpoint of Ctrl-C is there all the same
+    p = model.predict_proba(bags)
+    np.testing.assert_array_equal(p, bw.ProbitVGPMIL(**settings).fit(bags).predict_proba(bags))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(separable_bags(24, 3), callbacks=[stop("calibration 3 of 5")])
+    np.testing.assert_array_equal(model.predict_proba(bags), p)
