@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,20 @@ def test_an_interrupted_calibration_leaves_no_half_fitted_model(tmp_path: Path) 
     with pytest.raises(KeyboardInterrupt):
         model.fit(separable_bags(24, 3), callbacks=[stop("calibration 3 of 5")])
     np.testing.assert_array_equal(model.predict_proba(bags), p)
+
+
+def test_nothing_of_an_earlier_fit_stays() -> None:
+    bags = separable_bags(20, 2)
+    model = bw.VGPMIL(H="learn", n_inducing=5, random_state=0).fit(bags)
+    assert np.isfinite(model.H_)
+    model.set_params(H=np.inf).fit(bags)
+    assert not hasattr(model, "H_")
+
+
+def test_models_travel_without_what_predictions_leave_behind() -> None:
+    bags = separable_bags(20, 3)
+    model = bw.ProbitVGPMIL(n_inducing=10, bag_score="joint", random_state=0).fit(bags)
+    before = len(pickle.dumps(model))
+    p = model.predict_proba(bags)
+    assert len(pickle.dumps(model)) == before
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(bags), p)

@@ -39,10 +39,18 @@ class Moments(NamedTuple):
 
 def deviation(log_first: Array, log_ratio: Array) -> Array:
     """sqrt(E[P^2] - E[P]^2) from log E[P] and log E[P^2] - 2 log E[P]."""
-    # In logs, since the ratio of a rare event's moments overflows; log(expm1(x)) without both.
-    safe = np.maximum(log_ratio, np.finfo(np.float64).tiny)
-    log_relative = np.where(safe > 30, safe, np.log(np.expm1(np.minimum(safe, 30))))
-    return np.where(log_ratio > 0, np.exp(log_first + 0.5 * log_relative), 0.0)
+    # In logs, since the ratio of a rare event's moments overflows.
+    return np.where(log_ratio <= 0, 0.0, np.exp(log_first + 0.5 * log_expm1(log_ratio)))
+
+
+def log_expm1(x: Array) -> Array:
+    """log(exp(x) - 1), x >= 0, without overflow; about -708 at 0.
+
+    >>> log_expm1(np.array([0.5, 1.0, 100.0])).round(3)
+    array([ -0.433,   0.541, 100.   ])
+    """
+    safe = np.maximum(x, np.finfo(np.float64).tiny)
+    return np.where(safe > 30, safe, np.log(np.expm1(np.minimum(safe, 30))))
 
 
 class Link(ABC):

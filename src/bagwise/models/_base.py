@@ -30,7 +30,7 @@ from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
 from bagwise.kernels import Kernel
-from bagwise.models.fitting import all_or_nothing
+from bagwise.models.fitting import all_or_nothing, forget_earlier_fit
 from bagwise.models.inputs import (
     bag_targets,
     bags_to_fit,
@@ -123,6 +123,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """Check, fit and record; `more` goes to `_fit_bags`."""
         self._check_parameters()
         with all_or_nothing(self), listening(callbacks, self):
+            forget_earlier_fit(self)
             bags = bags_to_fit(self, connected(X, client), y)
             classes, T = binary_targets(bags, y, positive)
             known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())

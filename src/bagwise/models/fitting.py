@@ -1,4 +1,4 @@
-"""A fit that does not finish changes nothing."""
+"""A fit that does not finish changes nothing; one that does leaves nothing of an earlier one."""
 
 from __future__ import annotations
 
@@ -32,3 +32,18 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         for name in attributes.keys() - before.keys():
             del attributes[name]
         raise
+
+
+def forget_earlier_fit(estimator: Any) -> None:
+    """Drop the attributes of an earlier fit, whose names end in an underscore.
+
+    Not every fit sets all of them: what was learned of another model would stay.
+
+    >>> from types import SimpleNamespace
+    >>> model = SimpleNamespace(H=100, H_=12.5)
+    >>> forget_earlier_fit(model)
+    >>> vars(model)
+    {'H': 100}
+    """
+    for name in [n for n in vars(estimator) if n.endswith("_") and not n.startswith("_")]:
+        delattr(estimator, name)

@@ -65,7 +65,7 @@ def test_mass_that_no_draw_sees_is_refused() -> None:
 @pytest.mark.parametrize(
     ("estimate", "match"),
     [
-        (LogNormaliser(1.0, 0.5, 400.0, -np.inf), "standard error is 0.5 nats"),
+        (LogNormaliser(1.0, 0.5, 400.0, -np.inf), "error is 0.5 nats"),
         (LogNormaliser(1.0, 0.01, 2.0, -np.inf), "rests on 2.0 of"),
         (LogNormaliser(1.0, 0.01, 400.0, 0.0), "at least: psi falls"),
     ],
@@ -87,3 +87,13 @@ def test_the_bound_of_a_fit_with_its_normaliser() -> None:
     many, _ = bw.datasets.make_bags(40, 10, 2, random_state=0)
     with pytest.raises(ValueError, match="cannot be estimated"):
         heavy.fit(many).normalised_elbo(many)
+
+
+def test_a_quadrature_that_misses_a_kink_is_part_of_the_error() -> None:
+    estimate = log_normaliser(Laplace(2.0), np.full((1000, 1), 1e-9), np.full(1000, 0.5), 0.0, 0)
+    x = np.linspace(-8, 8, 400_001)
+    w = 2 * np.cosh(np.sqrt(0.5) * x / 2) * np.exp(Laplace(2.0).log_psi(np.abs(np.sqrt(0.5) * x)))
+    exact = 1000 * np.log(np.trapezoid(w * np.exp(-0.5 * x**2), x) / np.sqrt(2 * np.pi))
+    assert abs(estimate.value - exact) > 1  # the rule is too coarse here,
+    with pytest.raises(ValueError, match="its error is"):  # and knows it
+        estimate.check(0.2)

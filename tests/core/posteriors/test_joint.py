@@ -11,10 +11,11 @@ from scipy import special
 
 import bagwise as bw
 from bagwise.core.features import kernel_matrix
-from bagwise.core.links import Moments
+from bagwise.core.links import Moments, Probit
 from bagwise.core.posteriors import gaussian as posterior
 from bagwise.core.posteriors import joint, residuals
 from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.core.posteriors.gibbs import averaged
 from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern
 
 KERNELS: dict[str, Kernel] = {
@@ -212,3 +213,26 @@ def test_no_bag_is_less_probable_than_its_instances_nor_more_than_their_sum() ->
         total = np.logaddexp.reduceat(found.instances.log_positive, starts)
         assert np.all(log_p <= np.minimum(total, 0) + 1e-9)
         np.testing.assert_allclose(np.exp(log_p) + np.exp(found.joint.log_negative), 1)
+
+
+def test_copies_in_large_bags_are_one_chance_each_in_any_order() -> None:
+    """30 points far from each other and from Z, ten times each: P0 = (E Phi(-f)^10)^30."""
+    q = make_posterior(RBF(4.0, 0.5), c0=-5.0)
+    grid = np.stack(np.meshgrid(np.arange(6), np.arange(5), [0]), -1).reshape(-1, 3)
+    X = np.repeat(50 + 3.0 * grid, 10, axis=0)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+    P0 = (weights @ special.ndtr(5 - 2 * nodes) ** 10 / weights.sum()) ** 30
+    shuffled = np.random.default_rng(0).permutation(len(X))
+    ends = np.array([0, len(X)])
+    found = [np.exp(joint_of(q, rows, ends).log_negative) for rows in (X, X[shuffled])]
+    np.testing.assert_allclose(found, P0, atol=8e-3)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-8)
+
+
+def test_mixtures_with_a_far_component_keep_their_deviation() -> None:
+    mean = np.array([[0.0, 0.0, 100.0]])
+    parts = Probit().moments(mean, np.ones((1, 3)))
+    found = averaged(parts, np.full(3, 1 / 3))
+    first, second = np.exp(parts.log_negative), np.exp(2 * parts.log_negative + parts.log_ratio)
+    expected = np.sqrt(second.mean() - first.mean() ** 2)
+    np.testing.assert_allclose(found.std, expected, rtol=1e-6)

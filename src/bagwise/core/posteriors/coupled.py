@@ -146,7 +146,7 @@ class CoupledPredictor:
         elif second:
             ratio = self._log_square(bag, mean) - 2 * first
         if np.isnan(first) or np.isnan(ratio):
-            raise ValueError(
+            raise FloatingPointError(
                 f"a bag's joint probability is not a number: its latent values reach "
                 f"{np.max(np.abs(bag.mu)):.3g}, too far for expectation propagation; use "
                 "bag_score='noisy-or' or 'max'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -186,6 +186,10 @@ class FeaturePosterior(ABC):
             normal, residual = standard_normal(n, len(self.m), self.seed)
             self._draw_cache[n] = Draws(normal, residual, normal @ self._S_root.T)
         return self._draw_cache[n]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies for other processes go without what can be computed anew."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     @cached_property
     def _draw_cache(self) -> dict[int, Draws]:

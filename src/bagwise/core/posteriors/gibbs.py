@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.core.links import Moments
+from bagwise.core.links import Moments, log_expm1
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.joint import Draws, standard_normal
 
@@ -89,10 +89,9 @@ def averaged(parts: Moments, weights: Array) -> Moments:
     own = np.where(rare[:, None], parts.log_negative, parts.log_positive)
     total = np.where(rare, negative, positive)
     between = np.expm1(own - total[:, None]) ** 2 * np.exp(2 * (total - negative))[:, None]
-    with np.errstate(over="ignore", divide="ignore"):
-        inside = np.expm1(parts.log_ratio)
-        size = 2 * (parts.log_negative - negative[:, None])
-        spread = (np.exp(size) * inside + between) @ weights
+    size = 2 * (parts.log_negative - negative[:, None])
+    with np.errstate(over="ignore"):  # where it overflows, the other is taken
+        spread = (np.exp(size + log_expm1(parts.log_ratio)) + between) @ weights
     second = special.logsumexp(size + parts.log_ratio + log_weights, axis=1)  # never overflows
     return Moments(negative, positive, np.where(second > 1, second, np.log1p(spread)))
 

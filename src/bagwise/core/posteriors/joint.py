@@ -34,6 +34,7 @@ RELATIVE = 0.01  # and of P0, relative to it: 0.02 is aimed at
 NUMBERS_AT_ONCE = 2**20  # rows times draws, 8 MiB
 NEWTON_STEPS = 8
 FIRST = 16  # directions of v that get the best points, before those of the residuals
+FIRST_RESIDUAL = 32  # and of the residuals, before the other directions of v
 MAX_SOBOL = 20_000  # dimensions; further directions get pseudo-random points
 
 
@@ -47,16 +48,20 @@ class Draws:
 
 
 def standard_normal(n: int, n_directions: int, seed: int) -> tuple[Array, Array]:
-    """Sobol points (n, n_directions) for v and (n, MAX_RANK) for residuals; more begin alike."""
-    n_sobol = min(n_directions + MAX_RANK, MAX_SOBOL)
-    sobol = qmc.Sobol(n_sobol, scramble=True, seed=seed)
+    """Sobol points (n, n_directions) for v and (n, MAX_RANK) for residuals; more begin alike.
+
+    The first directions of each, which matter most, get the first dimensions.
+    """
+    total = n_directions + MAX_RANK
+    sobol = qmc.Sobol(min(total, MAX_SOBOL), scramble=True, seed=seed)
     e = special.ndtri(np.clip(sobol.random(n), 1e-12, 1 - 1e-12))
-    if n_sobol < n_directions + MAX_RANK:
+    if e.shape[1] < total:
         rng = np.random.default_rng(seed)
-        e = np.hstack([e, rng.standard_normal((n, n_directions + MAX_RANK - n_sobol))])
+        e = np.hstack([e, rng.standard_normal((n, total - e.shape[1]))])
     first = min(FIRST, n_directions)
-    of_v = np.hstack([e[:, :first], e[:, first + MAX_RANK :]])
-    return of_v, e[:, first : first + MAX_RANK]
+    cuts = np.cumsum([first, FIRST_RESIDUAL, n_directions - first])
+    v_first, r_first, v_rest, r_rest = np.split(e, cuts, axis=1)
+    return np.hstack([v_first, v_rest]), np.hstack([r_first, r_rest])
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Covariance of the residuals r_n within a bag, K_bb - A_b A_b', as G G' plus a diagonal.
 
 Copies of an instance share their residual, similar instances part of it. What they share is
-written as a few common factors (an exact decomposition, cut at `MAX_RANK`), what is an instance's
-own stays apart, since links average over it in closed form. Instances whose residuals cannot
-matter for P0 = E prod_n P(y_n = 0 | f_n) are left out of this. Many bags are done at a time.
+written as a few common factors, in large bags as what they share with at most `MAX_RANK` landmarks
+among them; what is an instance's own stays apart, since links average over it in closed form.
+Instances whose residuals cannot matter for P0 = E prod_n P(y_n = 0 | f_n) are left out of this.
+Many bags are done at a time.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.core.linalg import cholesky, inverse_lower
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
 
-MAX_RANK = 32
-DENSE = 128  # rows of a bag whose covariance is written out; others follow from those
-RANKS = (2, 4, 8, 16, MAX_RANK)  # that are tried
+MAX_RANK = 256
+DENSE = 128  # rows of a bag up to which its factors are the best there are
+CANDIDATES = 2048  # for landmarks of larger bags
+RANKS = (2, 4, 8, 16, 32, 64, DENSE)  # that are tried
 OWN_SHARE = 0.7  # of what is a row's own, which stays out of the factors: all may be too much
 NEGLIGIBLE = 5e-4  # change of log P0
 ROWS_AT_ONCE = 64  # of small bags in one call of a kernel
@@ -50,10 +53,10 @@ def stacks(order: Array, starts: Array, counts: Array) -> Iterator[Stack]:
             yield Stack(part, order[starts[part, None] + np.where(own, place, 0)], own)
 
 
-def by_priority(priority: Array, starts: Array) -> Array:
-    """Rows sorted within each bag, those of most priority first."""
+def by_priority(priority: Array, starts: Array, ties: Array | None = None) -> Array:
+    """Rows sorted within each bag, those of most priority first; equal ones by `ties`."""
     bag = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(priority))))
-    return np.lexsort((-priority, bag))
+    return np.lexsort((-priority, bag) if ties is None else (ties, -priority, bag))
 
 
 def _widths(sizes: Array) -> Array:
@@ -69,37 +72,82 @@ def _widths(sizes: Array) -> Array:
 def factor_residuals(
     kernel: Kernel, X: Array, A: Array, kt: Array, weight: Array, starts: Array
 ) -> tuple[Array, Array]:
-    """G (n, MAX_RANK) and the variances (n,) that are left: Cov(r_b) is G_b G_b' + diag(rest_b).
+    """G (n, rank) and the variances (n,) that are left: Cov(r_b) is G_b G_b' + diag(rest_b).
 
     X (n, D) as the kernel sees it, A (n, M) and kt (n,) its features. `weight` says how steeply
     log P(y_n = 0 | f) falls in f: residuals that change nothing need not be known.
     """
     G, rest = np.zeros((len(kt), MAX_RANK)), kt.copy()
-    order, counts = _rows_that_matter(weight * np.sqrt(kt), starts)
-    for stack in stacks(order, starts, np.minimum(counts, DENSE)):
+    order, counts = _rows_that_matter(weight * np.sqrt(kt), starts, X)
+    for stack in stacks(order, starts, np.where(counts <= DENSE, counts, 0)):
         rows, own = stack.rows, stack.own
         R = within(kernel, X[rows]) - A[rows] @ A[rows].transpose(0, 2, 1)
         R *= own[:, :, None] & own[:, None, :]
         R[:, range(own.shape[1]), range(own.shape[1])] = np.where(own, kt[rows], 0.0)
         factor = common_factors(R, np.where(own, weight[rows], 0.0))
         left = np.maximum(kt[rows] - np.sum(factor**2, axis=2), 0)
-        G[rows[own]], rest[rows[own]] = factor[own], left[own]
-        for b in np.flatnonzero(counts[stack.bags] > DENSE):
-            first = starts[stack.bags[b]] + DENSE
-            others = order[first : first + counts[stack.bags[b]] - DENSE]
-            C = kernel.cross(X[others], X[rows[b]]) - A[others] @ A[rows[b]].T
-            G[others] = _follow(C, factor[b], left[b], kt[others])
-            rest[others] = np.maximum(kt[others] - np.sum(G[others] ** 2, axis=1), 0)
-    return G, rest
+        G[rows[own], : factor.shape[2]], rest[rows[own]] = factor[own], left[own]
+    for b in np.flatnonzero(counts > DENSE):
+        rows = order[starts[b] : starts[b] + counts[b]]
+        factor = _landmark_factors(kernel, X[rows], A[rows], kt[rows], weight[rows])
+        G[rows, : factor.shape[1]] = factor
+        rest[rows] = np.maximum(kt[rows] - np.sum(factor**2, axis=1), 0)
+    used = np.flatnonzero(np.any(G != 0, axis=0))
+    return G[:, : used[-1] + 1 if len(used) else 0], rest
 
 
-def _rows_that_matter(effect: Array, starts: Array) -> tuple[Array, Array]:
+def _landmark_factors(kernel: Kernel, X: Array, A: Array, kt: Array, weight: Array) -> Array:
+    """Factors (n, k) of a large bag: what its rows share with k landmarks among them.
+
+    Rows come by falling effect. Landmarks are the pivots of a Cholesky decomposition of the
+    weighted covariance: each is the row about which the ones before it say least.
+    """
+    n = len(kt)
+    some = np.arange(n)
+    if n > CANDIDATES:
+        others = np.linspace(CANDIDATES // 2, n - 1, CANDIDATES - CANDIDATES // 2)
+        some = np.concatenate([some[: CANDIDATES // 2], others.astype(np.int64)])
+    R = kernel.cross(X[some], X[some]) - A[some] @ A[some].T
+    R[np.diag_indices(len(some))] = kt[some]
+    units = np.maximum(weight[some], 1e-8 * np.max(weight))
+    marks = some[_pivots(R * units[:, None] * units, MAX_RANK)]
+    C = kernel.cross(X, X[marks]) - A @ A[marks].T  # (n, k)
+    own = C[marks] + np.diag(np.full(len(marks), 1e-9 * np.max(kt)))
+    L = cholesky(0.5 * (own + own.T), name="K_bb - A A' of landmarks")
+    return _within_variance(C @ inverse_lower(L).T, kt)
+
+
+def _pivots(R: Array, max_rank: int) -> NDArray[np.int64]:
+    """Rows that a pivoted Cholesky decomposition takes, until what is left changes nothing.
+
+    >>> _pivots(np.array([[2.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 1.0]]), 3)
+    array([0, 2])
+    """
+    left = np.diagonal(R).copy()
+    floor = 1e-7 * float(np.max(left))
+    G = np.empty((len(left), min(max_rank, len(left))))
+    taken: list[int] = []
+    for j in range(G.shape[1]):
+        i = int(np.argmax(left))
+        if left[i] <= floor or left.sum() <= NEGLIGIBLE:
+            break
+        G[:, j] = (R[:, i] - G[:, :j] @ G[i, :j]) / np.sqrt(left[i])
+        left = np.maximum(left - G[:, j] ** 2, 0)
+        left[i] = 0.0
+        taken.append(i)
+    return np.array(taken, dtype=np.int64)
+
+
+def _rows_that_matter(effect: Array, starts: Array, X: Array) -> tuple[Array, Array]:
     """Rows by falling effect within each bag, and how many of a bag matter to log P0.
+
+    Rows of the same effect come in an order that depends on what they are, not on where they are.
 
     No covariance exceeds the deviations: those of some rows with all change log P0 by at most
     (sum over some) (sum over all).
     """
-    order = by_priority(effect, starts)
+    place = np.asarray(X @ np.cos(np.arange(X.shape[1])), dtype=np.float64)
+    order = by_priority(effect, starts, place)
     sizes = np.diff(np.append(starts, len(effect)))
     running = np.cumsum(effect[order])
     before = running - effect[order]
@@ -124,13 +172,13 @@ def within(kernel: Kernel, X: Array) -> Array:
 
 
 def common_factors(R: Array, weight: Array) -> Array:
-    """G (B, w, MAX_RANK): as few columns as make R - G G' diagonal for the purposes of P0.
+    """G (B, w, w): as few columns beside zeros as make R - G G' diagonal for the purposes of P0.
 
     Eigenvectors of R without most of what is each row's own, in units of the weights: no others
     of their number leave less of the covariances. Where they do not do, those of all of R follow,
-    with which nothing is missing in bags of up to MAX_RANK rows.
+    with which nothing is missing.
     """
-    G = np.zeros((*weight.shape, MAX_RANK))
+    G = np.zeros(R.shape)
     todo = np.flatnonzero(influence(R, weight) > NEGLIGIBLE)
     for share in (OWN_SHARE, 0.0):
         if len(todo) == 0:
@@ -148,38 +196,28 @@ def common_factors(R: Array, weight: Array) -> Array:
 
 
 def _weighted_factors(R: Array, own: Array, weight: Array) -> Array:
-    """G (B, w, <= MAX_RANK) with weighted G G' as near weighted R - diag(own) as can be."""
+    """G (B, w, w), by falling size, with weighted G G' as near weighted R - diag(own) as can be."""
     w = R.shape[1]
     units = np.maximum(weight, 1e-8 * np.max(weight, axis=1)[:, None])
     E = R.copy()
     E[:, range(w), range(w)] -= own
     values, vectors = np.linalg.eigh(E * units[:, :, None] * units[:, None, :])
-    values, vectors = values[:, ::-1][:, :MAX_RANK], _signed(vectors[:, :, ::-1][:, :, :MAX_RANK])
+    values, vectors = values[:, ::-1], _signed(vectors[:, :, ::-1])
     G = vectors * np.sqrt(np.maximum(values, 0))[:, None, :] / units[:, :, None]
     return _within_variance(G, np.diagonal(R, axis1=1, axis2=2))
 
 
 def _within_variance(G: Array, variance: Array) -> Array:
     """G with no row longer than its variance allows."""
-    length = np.maximum(np.sum(G**2, axis=-1), np.finfo(np.float64).tiny)
-    return G * np.sqrt(np.minimum(1, variance / length))[..., None]
+    length = np.sum(G**2, axis=-1)
+    share = np.divide(variance, length, out=np.ones_like(length), where=length > variance)
+    return G * np.sqrt(share)[..., None]
 
 
 def _signed(vectors: Array) -> Array:
     """Eigenvectors (B, w, k) whose largest entry is positive: their signs are arbitrary."""
     top = np.argmax(np.abs(vectors), axis=1)[:, None, :]
     return vectors * np.where(np.take_along_axis(vectors, top, axis=1) < 0, -1.0, 1.0)
-
-
-def _follow(C: Array, factor: Array, left: Array, kt: Array) -> Array:
-    """Factors (n, MAX_RANK) of rows whose covariances with those of `factor` (w, .) are C (n, w).
-
-    The least squares solution of G_n factor' = C, never longer than sqrt(kt_n).
-    """
-    weighted = factor / (left + 1e-8 * np.max(kt))[:, None]
-    gram = factor.T @ weighted
-    gram[np.diag_indices_from(gram)] += 1e-10 * np.trace(gram) + np.finfo(np.float64).tiny
-    return _within_variance(np.linalg.solve(gram, (C @ weighted).T).T, kt)
 
 
 def own_variance(R: Array) -> Array:
