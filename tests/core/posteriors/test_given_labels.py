@@ -250,3 +250,22 @@ def test_one_more_view_of_the_closed_form() -> None:
     p = special.expit(F)
     mean, _ = given_labels(draws, BagLabels(True, np.full(4, NAN)), BagLikelihood(draws.link))
     np.testing.assert_allclose(mean, p.mean(axis=1) / (1 - np.prod(1 - p, axis=0).mean()))
+
+
+def test_copies_of_a_known_positive_are_likely_positive() -> None:
+    """Ten copies far from Z share f ~ N(c0, 1): P(y | y_k = 1) = E Phi(f)^2 / E Phi(f).
+
+    Few points lie where a rare positive puts f, hence the tolerance; without what copies share it
+    would be a thousandth.
+    """
+    rng = np.random.default_rng(0)
+    train = bw.Bags.from_list([rng.normal(size=(3, 2)) for _ in range(10)], y=[0, 1] * 5)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(200)
+    for c0 in (-4.0, -6.0):
+        given = {"kernel": bw.kernels.RBF(1.0, 1.0), "mean": c0, "learn_hyperparameters": False}
+        model = bw.ProbitVGPMIL(**given, n_inducing=5, bag_score="joint", random_state=0).fit(train)
+        copies = bw.Bags.from_list([np.full((10, 2), 50.0)], y=[1])
+        copies = copies.with_instance_labels([1] + 9 * [-1])
+        p = special.ndtr(c0 + nodes)
+        truth = weights @ p**2 / (weights @ p)
+        np.testing.assert_allclose(model.instance_posterior(copies)[1:, 1], truth, rtol=0.6)

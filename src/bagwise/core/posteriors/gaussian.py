@@ -199,13 +199,17 @@ class FeaturePosterior(ABC):
         self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
     ) -> tuple[Array, Array]:
         """P(y_n = 1 | bag label, known labels) and its standard deviation, (n,) each."""
-        bags = zip(self.bag_draws(X, offsets), labels, strict=True)
+        settled = np.array([known.settled for known in labels])
+        bags = zip(self.bag_draws(X, offsets, settled), labels, strict=True)
         found = [given_labels(draws, known, likelihood) for draws, known in bags]
         mean, std = (np.concatenate(part) for part in zip(*found, strict=True))
         return mean, std
 
-    def bag_draws(self, X: Array, offsets: Array) -> Iterator[BagDraws]:
-        """Draws of the latent values of each bag, over what its instances share."""
+    def bag_draws(self, X: Array, offsets: Array, settled: Array) -> Iterator[BagDraws]:
+        """Draws of the latent values of each bag, over what its instances share.
+
+        Of `settled` bags a positive instance is known, so that P(y = 1 | f) matters too.
+        """
         draws = self.draws(LABEL_DRAWS)
         points = np.hstack([draws.v, draws.residual])
         offsets = np.asarray(offsets)
@@ -213,18 +217,24 @@ class FeaturePosterior(ABC):
             ends = offsets[first : last + 1] - offsets[first]
             rows = X[offsets[first] : offsets[last]]
             A, kt = self.features(rows)
-            mean, G, rest = self._shared_latents(rows, A, kt, ends[:-1])
+            known = np.repeat(settled[first:last], np.diff(ends))
+            mean, G, rest = self._shared_latents(rows, A, kt, ends[:-1], known)
             loadings = np.hstack([A, G])
             used = points[:, : loadings.shape[1]]
             for a, b in itertools.pairwise(ends):
                 yield BagDraws(self.link_function, mean[a:b], loadings[a:b], used, rest[a:b])
 
     def _shared_latents(
-        self, X: Array, A: Array, kt: Array, starts: Array
+        self, X: Array, A: Array, kt: Array, starts: Array, positive: Array | None = None
     ) -> tuple[Array, Array, Array]:
-        """mu (n,), G (n, rank) and rest (n,): f = mu + A (v - m) + G e + r, r_n ~ N(0, rest_n)."""
+        """mu (n,), G (n, rank) and rest (n,): f = mu + A (v - m) + G e + r, r_n ~ N(0, rest_n).
+
+        Where `positive` (n,), P(y = 1 | f) is to be known as well as P(y = 0 | f).
+        """
         mean, variance = self.latent_moments(A, kt)
         weight = self._steepness(mean + np.sqrt(variance), kt)
+        if positive is not None:
+            weight = np.where(positive, np.maximum(weight, self._steepness(-mean, kt)), weight)
         return mean, *self.residuals(X, A, kt, weight, starts)
 
     def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
