@@ -261,11 +261,11 @@ def test_copies_of_a_known_positive_are_likely_positive() -> None:
     rng = np.random.default_rng(0)
     train = bw.Bags.from_list([rng.normal(size=(3, 2)) for _ in range(10)], y=[0, 1] * 5)
     nodes, weights = np.polynomial.hermite_e.hermegauss(200)
-    for c0 in (-4.0, -6.0):
+    for c0, tolerance in ((-4.0, 0.3), (-6.0, 0.95)):
         given = {"kernel": bw.kernels.RBF(1.0, 1.0), "mean": c0, "learn_hyperparameters": False}
         model = bw.ProbitVGPMIL(**given, n_inducing=5, bag_score="joint", random_state=0).fit(train)
         copies = bw.Bags.from_list([np.full((10, 2), 50.0)], y=[1])
         copies = copies.with_instance_labels([1] + 9 * [-1])
         p = special.ndtr(c0 + nodes)
         truth = weights @ p**2 / (weights @ p)
-        np.testing.assert_allclose(model.instance_posterior(copies)[1:, 1], truth, rtol=0.6)
+        np.testing.assert_allclose(model.instance_posterior(copies)[1:, 1], truth, rtol=tolerance)
