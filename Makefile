@@ -7,13 +7,15 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-cores test-browser test-torch test-long fuzz faults coverage docs lint format bench reproduce clean
+.PHONY: help demo dist test-dist test test-cores test-browser test-torch test-long fuzz faults coverage docs lint format bench reproduce clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
 	@echo "make test    lint, check types, run tests, doctests and the README"
 	@echo "make test-cores  the tests of numbers again, as on another processor"
 	@echo "make test-browser  install Chromium where that is possible, run the tests of pages"
+	@echo "make dist    build the wheel and the source archive in dist/"
+	@echo "make test-dist  install the wheel alone and run the README's first example"
 	@echo "make docs    build the documentation site in docs/_build/html"
 	@echo "make test-torch  install PyTorch and run the tests of networks and .pt files"
 	@echo "make test-long  property tests with many new examples (an hour)"
@@ -69,6 +71,13 @@ test-browser: $(VENV)/.stamp-dev
 		|| { apt-get update -qq && apt-get install -y -qq chromium; } \
 		|| echo "Chromium could not be installed; set BAGWISE_CHROMIUM to one"
 	$(ONE_THREAD) $(BIN)/python -m pytest -ra tests/browser
+
+dist: $(VENV)/.stamp-dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+test-dist: dist
+	$(BIN)/python tests/installed_wheel.py dist
 
 docs: $(VENV)/.stamp-docs
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

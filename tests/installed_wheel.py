@@ -1,0 +1,36 @@
+"""Install the wheel of a folder in a fresh environment and run the README's first example there."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def first_example() -> str:
+    """The first block of Python code in README.md."""
+    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert found is not None, "README.md has no Python example"
+    return found[1]
+
+
+def main(folder: str) -> None:
+    (wheel,) = Path(folder).resolve().glob("*.whl")
+    # No checkout on the path: neither the folder nor an environment variable leads there.
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    with tempfile.TemporaryDirectory() as home:
+        venv.create(home, with_pip=True)
+        python = str(Path(home) / "bin" / "python")
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, str(wheel)], check=True, cwd=home, env=env)
+        subprocess.run([python, "-c", first_example()], check=True, cwd=home, env=env)
+        where = "import bagwise; print(bagwise.__version__, bagwise.__file__)"
+        subprocess.run([python, "-c", where], check=True, cwd=home, env=env)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
