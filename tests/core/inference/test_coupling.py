@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse, stats
 
 from bagwise.bags.graphs import neighbor_graph
+from bagwise.core.features import whitener
 from bagwise.core.inference.coupling import (
     agreement,
     coupled_mean,
@@ -16,7 +17,6 @@ from bagwise.core.inference.coupling import (
     neighbor_correlation,
     pair_gains,
 )
-from bagwise.core.features import whitener
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.sites import standard_q
 from bagwise.core.likelihoods.coupled.blocks import Coupling
