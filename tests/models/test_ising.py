@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import sparse, stats
 from scipy.stats import multivariate_normal
 
 import bagwise as bw
+from bagwise.core.inference.coupling import chosen_coupling
 from bagwise.kernels import RBF
 
 Oracle = dict[str, np.ndarray]
@@ -167,6 +168,54 @@ def test_a_learned_coupling_is_stored(tmp_path) -> None:
     loaded = bw.load(tmp_path / "m.bagwise")
     assert loaded.coupling_ == model.coupling_ > 0
     np.testing.assert_array_equal(loaded.predict_proba(bags), model.predict_proba(bags))
+
+
+def slides(n_slides: int = 12, seed: int = 0) -> tuple[bw.Bags, np.ndarray]:
+    """Grids of patches with many features, a disc of positives in every other one."""
+    rng = np.random.default_rng(seed)
+    xy = np.stack(np.meshgrid(np.arange(12.0), np.arange(10.0)), axis=-1).reshape(-1, 2)
+    W, X, truth = rng.normal(size=(30, 256)), [], []
+    for s in range(n_slides):
+        z = rng.normal(size=(len(xy), 30))
+        near = np.hypot(*(xy - xy[rng.integers(len(xy))]).T) < 2.6
+        truth.append(near & (s % 2 == 1))
+        z[truth[-1], :6] += 2.0
+        X.append(0.2 * z @ W + 0.5 * rng.normal(size=(len(xy), 256)))
+    coords = [xy] * n_slides
+    y = np.arange(n_slides) % 2
+    return bw.Bags.from_list(X, y, coords=coords), np.concatenate(truth)
+
+
+WIDE = {"n_inducing": 20, "bag_score": "joint", "random_state": 0}
+
+
+@pytest.mark.parametrize("approximation", ["fitc", "vfe"])
+@pytest.mark.parametrize("coupling", [1.0, "learn"])
+def test_wide_slides_are_not_ranked_backwards(coupling: float | str, approximation: str) -> None:
+    bags, truth = slides()
+    train, test, told = bags[:6], bags[6:], truth[720:]
+    model = bw.IsingVGPMIL(coupling=coupling, approximation=approximation, **WIDE).fit(train)
+    assert model.coupling_ >= 0.2
+    assert bw.metrics.roc_auc(told, model.predict_instance_proba(test)[:, 1]) > 0.9
+    assert bw.metrics.roc_auc(test.y, model.predict_proba(test)[:, 1]) == 1
+
+
+def test_a_coupling_that_turns_the_ranking_round_warns_and_is_not_learned() -> None:
+    train = slides()[0][:6]
+    alone = bw.IsingVGPMIL(coupling=0.0, **WIDE).fit(train)
+    given = WIDE | {
+        "kernel": alone.kernel_,
+        "inducing": alone.inducing_points_,
+        "mean": alone.mean_,  # suits no coupled model
+        "learn_hyperparameters": False,
+    }
+    with pytest.warns(UserWarning, match=r"rank correlation is -0.*mean='learn', a smaller coupl"):
+        bw.IsingVGPMIL(coupling=1.0, **given).fit(train)
+    learned = bw.IsingVGPMIL(coupling="learn", **given).fit(train)
+    wanted = chosen_coupling(learned.coupling_gains_)
+    assert learned.coupling_ < wanted
+    f, g = (m.latent(train[1::2])[0] for m in (alone, learned))
+    assert stats.spearmanr(f, g)[0] > 0
 
 
 def test_known_labels_are_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,19 +11,29 @@ from numpy.typing import NDArray
 from bagwise.bags import Bags
 from bagwise.bags.graphs import neighbor_graph
 from bagwise.core.features import whitener
-from bagwise.core.inference.coupling import chosen_coupling, coupling_gains
-from bagwise.core.inference.driver import Problem, Result, optimise
+from bagwise.core.inference.coupling import (
+    agreement,
+    chosen_coupling,
+    coupled_mean,
+    coupling_gains,
+    next_coupling,
+)
+from bagwise.core.inference.driver import Problem, Result, optimise, warn_if_constant
 from bagwise.core.inference.ising_sites import DiagonalIsingSites, IsingSites
-from bagwise.core.inference.monitor import State
+from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.inference.passes import Sweeper
 from bagwise.core.inference.sites import Sites
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_choice, check_number
 from bagwise.core.posteriors.coupled import CoupledPredictor
+from bagwise.core.warnings import warn_user
 from bagwise.models._base import RANKED_ROWS
 from bagwise.models._gaussian_process import GaussianProcessMIL
 
 Array = NDArray[Any]
+
+CONTRADICTION = 0.0  # a rank correlation of f with and without the coupling below it is one
 
 
 class IsingVGPMIL(GaussianProcessMIL):
@@ -40,12 +51,15 @@ class IsingVGPMIL(GaussianProcessMIL):
     moments : how the labels of a bag are averaged over,
         "ep" (expectation propagation), or "diagonal" as published.
 
-    The kernel and the mean are learned without the coupling. Predictions use the graph of the
-    bags that are asked about. The bound with EP is an approximation of one.
+    The kernel and the mean are learned without the coupling; the mean is then put in units of the
+    latent values' deviation, which a coupling makes smaller. A fit that ranks the instances of
+    positive bags against the one without coupling warns. Predictions use the graph of the bags
+    that are asked about. The bound with EP is an approximation of one.
 
     After a fit `coupling_` is lambda. Where it was learned, `coupling_gains_` has rows of lambda,
     its gain in nats and the gain's standard error: chosen is the smallest lambda within one
-    error of the largest gain. It is not kept in model files.
+    error of the largest gain, or the next smaller one whose fit does not contradict the one without
+    coupling. It is not kept in model files.
 
     Examples
     --------
@@ -104,41 +118,72 @@ class IsingVGPMIL(GaussianProcessMIL):
         return BagLikelihood(Probit())
 
     def _sites(self, init: dict[str, Array] | None) -> Sites:
-        if self.coupling == "learn":
-            return IsingSites(0.0, integrate_residual=self.approximation == "fitc")
-        return self._coupled_sites(float(self.coupling))
-
-    def _coupled_sites(self, lam: float) -> Sites:
-        kind = IsingSites if self.moments == "ep" else DiagonalIsingSites
-        return kind(lam, integrate_residual=self.approximation == "fitc")
+        """The first fit is without the coupling."""
+        return IsingSites(0.0, integrate_residual=self.approximation == "fitc")
 
     def _run(self, problem: Problem) -> Result:
-        result = super()._run(problem)
+        alone = super()._run(problem)
+        sweeper = problem.data.sweeper(whitener(alone.kernel, problem.Z, self.jitter))
         self.coupling_gains_ = None
-        if self.coupling != "learn":
-            self.coupling_ = float(self.coupling)
-            return result
-        sweeper = problem.data.sweeper(whitener(result.kernel, problem.Z, self.jitter))
+        if self.coupling == "learn":
+            return self._learn_coupling(problem.monitor, sweeper, alone)
+        self.coupling_ = float(self.coupling)
+        if self.coupling_ == 0:
+            return alone
+        result = self._coupled(problem.monitor, sweeper, alone, self.coupling_)
+        refit = hasattr(self, "_fixed_scaling")  # part of a fit that has been looked at
+        if not refit:
+            self._check_agreement(agreement(sweeper, result.q, alone.q))
+        return result
+
+    def _learn_coupling(self, monitor: Monitor, sweeper: Sweeper, alone: Result) -> Result:
+        """Fit with the best lambda whose fit does not contradict the one without coupling."""
 
         def work(state: State | None) -> State:
-            return {"gains": coupling_gains(sweeper, result.q)}
+            return {"gains": coupling_gains(sweeper, alone.q)}
 
-        self.coupling_gains_ = np.asarray(problem.monitor.run("coupling", work)["gains"])
+        self.coupling_gains_ = np.asarray(monitor.run("coupling", work)["gains"])
         self.coupling_ = chosen_coupling(self.coupling_gains_)
-        if self.coupling_ == 0:
-            return result
+        while self.coupling_ > 0:
+            result = self._coupled(monitor, sweeper, alone, self.coupling_)
+            if not agreement(sweeper, result.q, alone.q) < CONTRADICTION:
+                return result
+            self.coupling_ = next_coupling(self.coupling_)
+        return alone
+
+    def _coupled(self, monitor: Monitor, sweeper: Sweeper, alone: Result, lam: float) -> Result:
+        """The fit with a coupling, from the one without it."""
+        kind = IsingSites if self.moments == "ep" else DiagonalIsingSites
+        sites = kind(lam, integrate_residual=self.approximation == "fitc")
+        learned = self.mean == "learn"
+        q = replace(alone.q, c0=coupled_mean(sweeper, alone.q.c0, lam)) if learned else alone.q
         q, trace = optimise(
-            problem.monitor,
-            "coupled vi",
-            self._coupled_sites(self.coupling_),
+            monitor,
+            f"coupled vi, {lam:g}",
+            sites,
             sweeper,
-            result.q,
-            learn_mean=False,
+            q,
+            # A mean learned from the evidence stays, as without a coupling.
+            learn_mean=learned and not self.learn_hyperparameters,
             max_iter=self.max_iter,
             tol=self.tol,
             verbose=self.verbose,
         )
-        return Result(q, result.kernel, trace)
+        warn_if_constant(sweeper, q, self._likelihood())
+        return Result(q, alone.kernel, trace)
+
+    def _check_agreement(self, correlation: float) -> None:
+        """Warn where the coupling has turned the ranking of instances round."""
+        if not correlation < CONTRADICTION:
+            return
+        learn = "" if self.mean == "learn" else " mean='learn',"
+        warn_user(
+            "with the coupling, f ranks the instances of the positive training bags against what "
+            f"it says without: their rank correlation is {correlation:.2f} (coupling="
+            f"{self.coupling_:g}), where it should be above {CONTRADICTION:g}; instances may be "
+            f"ranked backwards. Try{learn} a smaller coupling or coupling='learn', more inducing "
+            "points, a kernel with a longer lengthscale, or ProbitVGPMIL"
+        )
 
     def _predictor(self, bags: Bags) -> Any:
         if self.coupling_ == 0:

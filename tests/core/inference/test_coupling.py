@@ -1,5 +1,6 @@
 """Gains of a coupling: exact pairs, nothing expected by chance, known labels."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,13 +8,19 @@ import pytest
 from scipy import sparse, stats
 
 from bagwise.bags.graphs import neighbor_graph
+from bagwise.core.features import whitener
 from bagwise.core.inference.coupling import (
+    agreement,
+    coupled_mean,
     instance_posterior,
     label_covariance,
     neighbor_correlation,
     pair_gains,
 )
+from bagwise.core.inference.passes import Sweeper, TrainingData
+from bagwise.core.inference.sites import standard_q
 from bagwise.core.likelihoods.coupled.blocks import Coupling
+from bagwise.kernels import RBF
 from brute_force import make_targets
 
 
@@ -94,3 +101,36 @@ def test_bags_that_say_nothing() -> None:
     gains = pair_gains(r, W, targets, 0.5)
     np.testing.assert_array_equal(gains[:2], 0)
     assert gains[2] <= 0
+
+
+def chain_sweeper(sizes: list[int], T: list[bool], chunk_size: int | None = None) -> Sweeper:
+    X = np.random.default_rng(0).normal(size=(sum(sizes), 2))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    data = TrainingData(X, offsets, np.array(T), chunk_size=chunk_size, graph=chain(sizes))
+    return data.sweeper(whitener(RBF(3.0, 1.5), X[:4], 1e-6))
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4])
+def test_the_mean_lies_as_many_deviations_from_zero_with_a_coupling(chunk_size: int | None) -> None:
+    sweeper = chain_sweeper([5, 3], [True, False], chunk_size)
+    A, kt = (np.concatenate([getattr(c, name) for c in sweeper.chunks]) for name in ("A", "kt"))
+    K = A @ A.T + np.diag(kt)
+    sigma = np.linalg.inv(Coupling(chain([5, 3]), 0.8).Q.toarray())
+    coupled = np.trace(sigma + sigma @ K @ sigma)
+    expected = -2.0 * np.sqrt(coupled / (8 + np.trace(K)))
+    assert coupled_mean(sweeper, -2.0, 0.8) == pytest.approx(expected)
+    assert coupled_mean(sweeper, -2.0, 0.0) == pytest.approx(-2.0)
+
+
+def test_agreement_is_about_the_ranks_inside_positive_bags() -> None:
+    sweeper = chain_sweeper([5, 3, 1], [True, False, True])
+    m = np.array([1.0, -2.0, 0.5, 3.0])
+    q = dataclasses.replace(standard_q(4, -1.0), m=m)
+    opposite = dataclasses.replace(q, m=-m)
+    other = dataclasses.replace(q, m=m[::-1], c0=4.0)
+    assert agreement(sweeper, q, q) == pytest.approx(1)
+    assert agreement(sweeper, q, opposite) == pytest.approx(-1)
+    A = sweeper.chunks[0].A[:5]
+    rho = stats.spearmanr(A @ q.m, A @ other.m)[0]
+    assert agreement(sweeper, q, other) == pytest.approx(rho)
+    assert np.isnan(agreement(sweeper, q, standard_q(4, 0.0))), "a constant f has no ranking"

@@ -13,6 +13,9 @@ than if they had not. A coupling lambda gives neighbours a correlation, hence ka
 logarithms over all neighbours is its gain in nats, a likelihood of pairs. With nothing but the
 places of instances exchanged inside their bags the product of deviations has the mean
 -v_b / (n - 1), which is taken off: without structure no gain is expected, on any graph.
+
+A coupled model takes the mean of f that was learned without the coupling in other units
+(`coupled_mean`), and is compared with the model without coupling (`agreement`).
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
+from scipy.stats import rankdata
 
 from bagwise.core.inference.passes import Sweeper
 from bagwise.core.inference.sites import Chunk, Q, latent_mean
 from bagwise.core.likelihoods.at_least_one import Targets
-from bagwise.core.likelihoods.coupled.blocks import Coupling
+from bagwise.core.likelihoods.coupled.blocks import Coupling, predictive_variance
 
 Array = NDArray[Any]
 
@@ -54,6 +58,51 @@ def chosen_coupling(gains: Array) -> float:
     lam, gain, error = gains.T
     best = int(np.argmax(gain))
     return float(lam[np.argmax(gain >= gain[best] - error[best])])
+
+
+def next_coupling(lam: float) -> float:
+    """The largest lambda that is tried below this one.
+
+    >>> next_coupling(0.5), next_coupling(0.05)
+    (0.3, 0.0)
+    """
+    return max(smaller for smaller in COUPLINGS if smaller < lam)
+
+
+def coupled_mean(sweeper: Sweeper, c0: float, lam: float) -> float:
+    """c0 in units of m's deviation: as many of them from 0 with the coupling as without it.
+
+    A priori m_n has the variance 1 + k(x_n, x_n) without a coupling and [Sigma + Sigma K Sigma]_nn,
+    which is smaller, with one; its mean is c0 either way. The same c0 would make positives so rare
+    that f has to rise in whole bags, most where instances are usual ones: backwards.
+    """
+    alone, coupled = sweeper.total(partial(_prior_variances, lam=lam))
+    return c0 * float(np.sqrt(coupled / alone))
+
+
+def _prior_variances(chunk: Chunk, lam: float) -> Array:
+    """Sums of the prior variances of m without and with a coupling."""
+    A, kt = (np.asarray(x, dtype=np.float64) for x in (chunk.A, chunk.kt))
+    alone = len(kt) + np.sum(kt) + np.einsum("nm,nm->", A, A)
+    return np.array([alone, np.sum(predictive_variance(Coupling(chunk.graph, lam), kt, A))])
+
+
+def agreement(sweeper: Sweeper, q: Q, other: Q) -> float:
+    """Rank correlation of E f under two q inside positive bags; NaN where one has no ranking."""
+    both, one, two = sweeper.total(partial(_rank_products, q=q, other=other))
+    return float(both / np.sqrt(one * two)) if one * two > 0 else np.nan
+
+
+def _rank_products(chunk: Chunk, q: Q, other: Q) -> Array:
+    """Sums over positive bags of products of ranks, each between -1/2 and 1/2 of its bag."""
+    targets, total = chunk.targets, np.zeros(3)
+    mu, nu = latent_mean(chunk, q), latent_mean(chunk, other)
+    for b in np.flatnonzero(targets.T):
+        n = targets.sizes[b]
+        rows = slice(targets.starts[b], targets.starts[b] + n)
+        r, s = ((rankdata(f[rows]) - (n + 1) / 2) / n for f in (mu, nu))
+        total += r @ s, r @ r, s @ s
+    return total
 
 
 def _chunk_gains(chunk: Chunk, q: Q) -> Array:
