@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from bagwise.bags import checks as check
 from bagwise.bags import inputs
-from bagwise.bags.alignment import refuse_other_row_order
+from bagwise.bags.alignment import from_rows, refuse_other_row_order
 from bagwise.bags.checks import Array
 from bagwise.bags.frame_columns import (
     BY_NAME,
@@ -53,7 +53,8 @@ class BagSources:
         """Build bags from one row per instance and the bag id of each row, in any order.
 
         Bags come in the order of `np.unique(bag_ids)`; `y` and `groups` have one entry per bag
-        in that order, or are pandas Series whose index holds the bag ids, in any order. Rows keep
+        in that order, or are pandas Series whose index (or dicts whose keys) are the bag ids, in
+        any order. They may also have one entry per row, the same for all rows of a bag. Rows keep
         their order inside a bag; X is not copied if `bag_ids` is sorted.
 
         `positive` is the label that a bag has when at least one of its instances is positive:
@@ -71,9 +72,12 @@ class BagSources:
         rows |= {"coords": coords, "instance_ids": instance_ids}
         for name, values in rows.items():
             refuse_other_row_order(X, values, name)
+        table = X
         names = feature_names if feature_names is not None else check.names_of(X)
         X = check.check_features(X)
         ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
+        y = from_rows(y, table, bag_ids, ids, bag_of_row, "y")
+        groups = from_rows(groups, table, bag_ids, ids, bag_of_row, "groups")
         in_order = bool((np.diff(bag_of_row) >= 0).all())
         return cls._checked(
             X,

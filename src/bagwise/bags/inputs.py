@@ -15,12 +15,12 @@ from bagwise.bags.checks import (
     Array,
     as_1d,
     check_bag_ids,
+    check_constant,
     check_coords,
     check_features,
     names_of,
     refuse_masked,
     show,
-    some,
 )
 
 if TYPE_CHECKING:
@@ -172,16 +172,7 @@ def frame_per_bag(df: pd.DataFrame, column: Any, bag_ids: Array) -> Array:
     """The value of each bag in a column that must be constant inside bags."""
     values = frame_column(df, column)
     ids, bag_of_row = check_bag_ids(bag_ids, len(values))
-    first = np.unique(bag_of_row, return_index=True)[1]
-    differs = values != values[first][bag_of_row]
-    if differs.any():
-        bag = bag_of_row[int(np.argmax(differs))]
-        found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
-        raise ValueError(
-            f"column {column!r} must be constant inside a bag; bag {show(ids[bag])} has "
-            f"{some(found)}; correct the table (labels of instances go to instance_label=)"
-        )
-    return values[first]
+    return values[check_constant(values, ids, bag_of_row, f"column {column!r}")]
 
 
 def check_marks(marks: ArrayLike, radius: float, n_dims: int) -> Array:
