@@ -15,6 +15,7 @@ from bagwise.bags.alignment import from_rows, refuse_other_row_order
 from bagwise.bags.checks import Array
 from bagwise.bags.frame_columns import (
     BY_NAME,
+    LeftOut,
     choose_features,
     recognise,
     say_columns,
@@ -154,9 +155,10 @@ class BagSources:
         `label` and `group` name columns that are constant inside a bag (`label=None`: no labels).
         Columns that `to_frame` writes (`instance_label`, `group`, `instance_id`, `coord_0`, ...)
         are recognised by their names, with a warning that says so; None means no such column.
-        `features` defaults to all columns not named otherwise, without row numbers and ids
-        (`index`, `id`, `patient_id`, `Unnamed: 0`, ...), which are left out with a warning; so are
-        0/1 features that look like labels warned of. `positive` is the label of bags with a
+        `features` defaults to all columns not named otherwise, without row numbers and ids, by
+        their names (`index`, `PatientID`, `image_number`, `Unnamed: 0`, ...) or since they count
+        the rows of the table or of each bag: these are left out with a warning. Features that look
+        like labels are warned of. `positive` is the label of bags with a
         positive instance, see `from_arrays`. Bags come in the order of `np.unique` of the bag
         column.
 
@@ -172,9 +174,9 @@ class BagSources:
         inputs.check_is_frame(df, features)
         found, guessed = recognise(df, asked, features)
         used = [c for role, c in found.items() if c is not None and role != "coords"]
-        chosen, left = choose_features(df, [*used, *found["coords"]])
+        chosen, left = choose_features(df, [*used, *found["coords"]], bag)
         if features is not None:
-            chosen, left = list(features), []
+            chosen, left = list(features), LeftOut([], [])
         inputs.check_frame(df, [*used, *found["coords"]], chosen, found["coords"])
         say_columns(guessed, left)
         bags: Any = cls._from_columns(df, chosen, positive, **found)

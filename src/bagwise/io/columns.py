@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from bagwise.bags.column_names import KNOWN, find, find_coords, numbers_rows
+from bagwise.bags.frame_columns import rows_counted
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def pick_features(
         return _by_pattern(others, columns.features, source), []
     numeric = [c for c in others if _is_numeric(frame[c])]
     numbered = [c for c in numeric if numbers_rows(c, frame[c])]
-    usable = [c for c in numeric if c not in numbered]
+    counts = rows_counted(frame, [c for c in numeric if c not in numbered], columns.bag)
+    usable = [c for c in numeric if c not in numbered and c not in counts]
     left = [c for c in others if c not in numeric]
     lists = [c for c in left if is_list_valued(frame[c])]
     if not usable and len(lists) == 1:
@@ -149,11 +151,13 @@ def pick_features(
             "them with --features 'pattern'"
         )
     notes = [f"features: {_count(usable)} (all other numeric columns; choose with --features)"]
-    if numbered:
-        notes.append(
-            f"left out, row numbers or ids by name: {show_names(numbered)} (if they are features, "
-            "choose all of them with --features)"
-        )
+    numbers = {"row numbers or ids by name": numbered, "counting rows, of all or of a bag": counts}
+    notes += [
+        f"left out, {why}: {show_names(names)} (if they are features, choose all of them with "
+        "--features)"
+        for why, names in numbers.items()
+        if names
+    ]
     if left:
         notes.append(f"left out, not numeric: {show_names(left)}")
     return usable, notes
