@@ -206,3 +206,12 @@ def test_what_bags_share_is_no_copy_of_their_labels() -> None:
         bw.Bags.from_frame(frame.assign(age=frame["bag_id"] % 4))
         bw.Bags.from_frame(frame.assign(shift=apart + frame["area"]))  # varies inside bags
         bw.Bags.from_frame(frame.assign(bag_id=range(24), shift=apart + 1))  # one instance each
+
+
+def test_decimal_commas_and_ids_in_the_index_are_told() -> None:
+    frame = full_bags().to_frame()[["bag_id", "label", "area"]]
+    text = frame.assign(area=frame["area"].map("{:.3f}".format).str.replace(".", ","))
+    with pytest.raises(ValueError, match=r"'area'.*it has decimal commas: .*decimal=','"):
+        bw.Bags.from_frame(text)
+    with pytest.raises(ValueError, match=r"no column 'bag_id'.*it is in the index.*reset_index"):
+        bw.Bags.from_frame(frame.set_index("bag_id"))

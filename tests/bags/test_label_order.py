@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import cross_val_score
 
 import bagwise as bw
 from bagwise.baselines import MILR
@@ -206,7 +207,9 @@ def test_dicts_and_tables_of_one_column_are_found_by_their_ids(bags: bw.Bags) ->
         model = quick_linear().fit(bags, labels)
         assert model.score(bags, labels) == model.score(bags, bags.y)
     more = {**y.to_dict(), "other": 1}
-    with pytest.raises(ValueError, match=r"keys of y must hold.*has \['other'\] besides; .*for i in"):
+    with pytest.raises(
+        ValueError, match=r"keys of y must hold.*has \['other'\] besides; .*for i in"
+    ):
         bags.with_labels(more)
     with pytest.raises(ValueError, match=r"keys of y must hold the bag ids.*it lacks \['s00'\]"):
         bags.with_labels({i: 1 for i in bags.ids[1:]})
@@ -221,6 +224,20 @@ def test_missing_and_other_ids_are_named(bags: bw.Bags) -> None:
     some_rows = row_ids != last
     with pytest.raises(ValueError, match=rf"it has \['{last}'\] besides; .*y\.loc\["):
         bw.Bags.from_arrays(bags.X[some_rows], row_ids[some_rows], y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [quick_linear(), MILR(), bw.OneVsRestMIL(quick_linear())],
+    ids=lambda m: type(m).__name__,
+)
+def test_splitters_choose_series_along_with_lists_and_arrays(model: Any, bags: bw.Bags) -> None:
+    y = pd.Series(bags.y)
+    arrays = [b.X for b in bags]
+    single = np.array([b.X.max(axis=0) for b in bags])
+    for X in (bags, arrays, single, pd.DataFrame(single, columns=list("abc"))):
+        with_index = cross_val_score(model, X, y, cv=3, error_score="raise")
+        np.testing.assert_array_equal(with_index, cross_val_score(model, X, bags.y, cv=3))
 
 
 # --- Which label is positive ---------------------------------------------------------------------

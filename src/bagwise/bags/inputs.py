@@ -22,9 +22,13 @@ from bagwise.bags.checks import (
     refuse_masked,
     show,
 )
+from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_CONVERT = "choose the columns with features=[...], or convert it"
 
 
 def offsets_of(sizes: Array) -> NDArray[np.int64]:
@@ -141,17 +145,21 @@ def check_frame(df: pd.DataFrame, used: list[Any], chosen: list[Any], coords: li
     there = list(df.columns)
     for name in (*used, *chosen):
         if name not in there:
-            raise ValueError(
-                f"the table has no column {name!r}; its columns are {there}; name the right one "
-                "(label=None if the bags have no labels)"
+            in_index = name in df.index.names
+            remedy = (
+                "it is in the index: pass df.reset_index()"
+                if in_index
+                else "name the right one (label=None if the bags have no labels)"
             )
+            raise ValueError(f"the table has no column {name!r}; its columns are {there}; {remedy}")
     if not chosen:
         raise ValueError(f"no feature columns are left among {there}; pass features=[...]")
     for name in (*chosen, *coords):
         if not pd.api.types.is_numeric_dtype(df[name].dtype):
+            commas = has_decimal_commas(df[name])
             raise ValueError(
                 f"features and coords must be numeric; column {name!r} has dtype "
-                f"{df[name].dtype}; choose the columns with features=[...], or convert it"
+                f"{df[name].dtype}; " + (f"it has decimal commas: {REMEDY}" if commas else _CONVERT)
             )
 
 

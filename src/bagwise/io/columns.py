@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from bagwise.bags.column_names import KNOWN, find, find_coords, numbers_rows
+from bagwise.bags.decimal_commas import EMPTY
 from bagwise.bags.frame_columns import rows_counted
 from bagwise.io.streams import TableError
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 ROLES = tuple(KNOWN)
 MANY_BAD_CELLS = 0.1  # from this share on a column is text, not numbers with slips
-_EMPTY = ("", "na", "n/a", "nan", "null", "none")
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def almost_numeric(column: pd.Series) -> tuple[int, Any] | None:
         return None
     bad, filled = [], 0
     for row, value in enumerate(column):
-        if isinstance(value, str) and value.strip().lower() in _EMPTY:
+        if isinstance(value, str) and value.strip().lower() in EMPTY:
             continue
         filled += 1
         if not _is_number(value):
