@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
+from bagwise.cli.label_leaks import suspects
 from bagwise.io.columns import Columns, guess, pick_features
 
 
@@ -74,10 +75,15 @@ def test_features_that_are_listed_are_features() -> None:
     assert bags.feature_names == ("coord_0", "area") and bags.coords is None
 
 
-@pytest.mark.parametrize("name", ["index", "id", "Unnamed: 0", "", "ID", "patient_id", "level_0"])
+ID_NAMES = ["index", "id", "Unnamed: 0", "", "ID", "patient_id", "level_0"]
+ID_NAMES += ["PatientID", "patientId", "donorid", "patient_no", "ImageNumber", "ObjectNumber"]
+ID_NAMES += ["Image_Number", "barcode", "rownames", "row", "Slide.ID", "id_case", "cell index"]
+
+
+@pytest.mark.parametrize("name", ID_NAMES)
 def test_row_numbers_and_ids_are_no_features(name: str) -> None:
     frame = full_bags().to_frame()[["bag_id", "label", "area"]]
-    frame.insert(0, name, np.arange(24))
+    frame.insert(0, name, np.arange(24) + 5)
     with pytest.warns(UserWarning, match=r"\['.*'\] left out, row numbers"):
         assert bw.Bags.from_frame(frame).feature_names == ("area",)
     assert bw.Bags.from_frame(frame, features=["area", name]).n_features == 2
@@ -86,6 +92,46 @@ def test_row_numbers_and_ids_are_no_features(name: str) -> None:
     assert chosen == ["area"]
     assert notes[1].startswith(f"left out, row numbers or ids by name: {name!r}")
     assert not any("not numeric" in note for note in notes)
+
+
+MEASURED = ["centroid", "acid", "EulerNumber", "copy_number", "mitotic_index", "valid", "n_cells"]
+
+
+@pytest.mark.parametrize("name", [*MEASURED, "number_of_rows", "nuclei", "idle", "grid", "number"])
+def test_whole_numbers_that_are_measured_are_features(name: str) -> None:
+    frame = full_bags().to_frame()[["bag_id", "label"]]
+    frame[name] = np.random.default_rng(0).integers(0, 30, size=24)
+    assert bw.Bags.from_frame(frame).feature_names == (name,)
+    assert pick_features(frame, Columns(bag="bag_id", label="label"))[0] == [name]
+
+
+def test_answers_of_no_are_features() -> None:
+    frame = full_bags().to_frame()[["bag_id", "label"]].assign(smoker_no=np.arange(24) % 2)
+    assert bw.Bags.from_frame(frame).feature_names == ("smoker_no",)
+
+
+COUNTS = {
+    "of the table": np.arange(24),
+    "from 1": np.arange(24) + 1,
+    "of a shuffled table": np.random.default_rng(0).permutation(24),
+    "of each bag": np.arange(24) % 3,
+    "of each bag, from 1, shuffled": (7 - np.arange(24)) % 3 + 1,
+}
+
+
+@pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
+def test_counts_of_rows_are_no_features(counts: Any) -> None:
+    frame = full_bags().to_frame()[["bag_id", "label", "area"]].assign(conf=counts)
+    with pytest.warns(UserWarning, match=r"\['conf'\] left out, counting the rows.*features="):
+        assert bw.Bags.from_frame(frame).feature_names == ("area",)
+    assert bw.Bags.from_frame(frame, features=["area", "conf"]).n_features == 2
+    chosen, notes = pick_features(frame, Columns(bag="bag_id", label="label"))
+    assert chosen == ["area"]
+    assert notes[1].startswith("left out, counting rows, of all or of a bag: 'conf'")
+    measured = frame.assign(conf=counts * 0.5)
+    assert bw.Bags.from_frame(measured).feature_names == ("area", "conf")
+    measured = frame.assign(conf=np.where(np.arange(24) == 7, 0, counts + 1))  # a gap, two alike
+    assert bw.Bags.from_frame(measured).feature_names == ("area", "conf")
 
 
 def test_an_index_that_is_measured_is_a_feature() -> None:
@@ -134,3 +180,38 @@ def test_names_of_labels_are_warned_of() -> None:
         warnings.simplefilter("error")
         bw.Bags.from_frame(frame, label=None, instance_label="tile_label")
         bw.Bags.from_frame(frame.rename(columns={"tile_label": "round"}), label=None)
+
+
+@pytest.mark.parametrize("values", [(1, 2), (2, 1), (-0.5, 3.25)])
+def test_copies_of_bag_labels_are_warned_of(values: tuple[float, float]) -> None:
+    bags = full_bags()
+    frame = bags.to_frame()[["bag_id", "label", "area"]]
+    frame["stage"] = np.array(values)[frame["label"]]
+    with pytest.warns(UserWarning, match="'stage' is the same in all instances.*a copy of the lab"):
+        bw.Bags.from_frame(frame)
+    named = frame.assign(label=np.array(["well", "ill"])[frame["label"]])
+    with pytest.warns(UserWarning, match="'stage' is the same in all instances"):
+        bw.Bags.from_frame(named, positive="ill")
+    (said,) = suspects(bags.with_X(frame[["area", "stage"]], ["area", "stage"]))
+    assert "'stage' is the same in all instances" in said and "--features" in said
+
+
+def test_what_bags_share_is_no_copy_of_their_labels() -> None:
+    bags = full_bags()
+    frame = bags.to_frame()[["bag_id", "label", "area"]]
+    apart = frame["label"] * 10.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bw.Bags.from_frame(frame.assign(age=apart + frame["bag_id"]))  # 4 of 8 bags: by chance
+        bw.Bags.from_frame(frame.assign(age=frame["bag_id"] % 4))
+        bw.Bags.from_frame(frame.assign(shift=apart + frame["area"]))  # varies inside bags
+        bw.Bags.from_frame(frame.assign(bag_id=range(24), shift=apart + 1))  # one instance each
+
+
+def test_decimal_commas_and_ids_in_the_index_are_told() -> None:
+    frame = full_bags().to_frame()[["bag_id", "label", "area"]]
+    text = frame.assign(area=frame["area"].map("{:.3f}".format).str.replace(".", ","))
+    with pytest.raises(ValueError, match=r"'area'.*it has decimal commas: .*decimal=','"):
+        bw.Bags.from_frame(text)
+    with pytest.raises(ValueError, match=r"no column 'bag_id'.*it is in the index.*reset_index"):
+        bw.Bags.from_frame(frame.set_index("bag_id"))

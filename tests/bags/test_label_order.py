@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import cross_val_score
 
 import bagwise as bw
 from bagwise.baselines import MILR
@@ -136,6 +137,107 @@ def test_rows_in_another_order_than_x_are_refused() -> None:
     assert bw.Bags.from_arrays(X, ids.loc[X.index]).ids.tolist() == ["a", "b"]
     with pytest.raises(ValueError, match="instance_labels has the rows of X in another order"):
         bw.Bags.from_arrays(X, [1, 1, 2], instance_labels=ids == "a")
+
+
+# --- Labels of rows, dicts and tables of one column ----------------------------------------------
+
+
+def shuffled_rows() -> pd.DataFrame:
+    """40 donors with ten rows each, whose order and index are shuffled."""
+    donors = np.repeat([f"d{i:02d}" for i in range(40)], 10)
+    frame = pd.DataFrame({"donor": donors, "y": np.repeat(np.arange(40) % 2, 10), "a": 0.5})
+    return frame.sample(frac=1, random_state=0)
+
+
+def test_labels_of_rows_become_labels_of_bags() -> None:
+    df, truth = shuffled_rows(), np.arange(40) % 2
+    for y in (df.y, df.y.to_numpy(), df.y.tolist(), df[["y"]], df.set_index("donor").y):
+        made = bw.Bags.from_arrays(df[["a"]], df.donor, y, groups=df.donor)
+        np.testing.assert_array_equal(made.y, truth)
+        np.testing.assert_array_equal(made.groups, made.ids)
+    names = pd.Categorical(NAMES[df.y], categories=NAMES, ordered=True)
+    for y in (names, pd.Series(names, index=df.index)):
+        np.testing.assert_array_equal(bw.Bags.from_arrays(df[["a"]], df.donor, y).y, truth)
+
+
+def test_labels_of_rows_that_differ_inside_a_bag_are_refused() -> None:
+    df = shuffled_rows()
+    for y in (df.y.sort_index().to_numpy(), np.arange(400) % 2):
+        with pytest.raises(ValueError, match=r"y, with one entry per row, must be constant inside"):
+            bw.Bags.from_arrays(df[["a"]], df.donor, y)
+    with pytest.raises(ValueError, match=r"y has the rows of X in another order.*y.loc\[X.index\]"):
+        bw.Bags.from_arrays(df[["a"]], df.donor, df.y.sort_index())
+    with pytest.raises(ValueError, match=r"rows of bag_ids in another.*y.loc\[bag_ids.index\]"):
+        bw.Bags.from_arrays(df[["a"]].to_numpy(), df.donor, df.y.sort_index())
+    by_id = df.sort_values("donor").set_index("donor").y
+    with pytest.raises(ValueError, match="its index has the bag ids in another order"):
+        bw.Bags.from_arrays(df[["a"]], df.donor, by_id)
+    assert bw.Bags.from_arrays(df[["a"]], df.donor, by_id.groupby(level=0).first()).y.sum() == 20
+
+
+def test_rows_chosen_from_a_table_say_nothing_about_bags() -> None:
+    df = shuffled_rows()
+    first = np.unique(df.donor, return_index=True)[1]
+    for chosen in (df.y[first], df.drop_duplicates("donor").y):  # by label, and by appearance
+        with pytest.raises(ValueError, match=r"neither the bag ids nor 0, 1, 2.*to_numpy\(\)"):
+            bw.Bags.from_arrays(df[["a"]], df.donor, chosen)
+        with pytest.raises(ValueError, match="groups has an index of whole numbers"):
+            bw.Bags.from_arrays(df[["a"]], df.donor, groups=chosen)
+    made = bw.Bags.from_arrays(df[["a"]], df.donor)
+    with pytest.raises(ValueError, match=r"one per row: take np.asarray\(y\)\[np.unique"):
+        made.with_labels(df.y)
+    np.testing.assert_array_equal(made.with_labels(np.asarray(df.y)[first]).y, np.arange(40) % 2)
+
+
+def test_one_row_per_bag_in_another_order_is_refused() -> None:
+    df = pd.DataFrame({"donor": ["c", "a", "b"], "y": [1, 0, 0], "a": [3.0, 1.0, 2.0]})
+    with pytest.raises(ValueError, match=r"one row, and y has the index of the rows.*set_axis"):
+        bw.Bags.from_arrays(df[["a"]], df.donor, df.y)
+    made = bw.Bags.from_arrays(df[["a"]], df.donor, df.y.set_axis(df.donor))
+    assert made.y.tolist() == [0, 0, 1]
+    assert bw.Bags.from_arrays(df[["a"]], df.donor, [0, 0, 1]).y.tolist() == [0, 0, 1]
+
+
+def test_dicts_and_tables_of_one_column_are_found_by_their_ids(bags: bw.Bags) -> None:
+    y = shuffled(bags.y, bags.ids)
+    row_ids = bags.ids[bags.bag_index]
+    for labels in (y.to_dict(), y.to_frame("label")):
+        np.testing.assert_array_equal(bw.Bags.from_arrays(bags.X, row_ids, labels).y, bags.y)
+        np.testing.assert_array_equal(bags.with_labels(labels).y, bags.y)
+        model = quick_linear().fit(bags, labels)
+        assert model.score(bags, labels) == model.score(bags, bags.y)
+    more = {**y.to_dict(), "other": 1}
+    with pytest.raises(
+        ValueError, match=r"keys of y must hold.*has \['other'\] besides; .*for i in"
+    ):
+        bags.with_labels(more)
+    with pytest.raises(ValueError, match=r"keys of y must hold the bag ids.*it lacks \['s00'\]"):
+        bags.with_labels({i: 1 for i in bags.ids[1:]})
+
+
+def test_missing_and_other_ids_are_named(bags: bw.Bags) -> None:
+    y = pd.Series(bags.y, index=bags.ids)
+    row_ids = bags.ids[bags.bag_index]
+    last = bags.ids[-1]
+    with pytest.raises(ValueError, match=rf"index of y must hold.*lacks \['{last}'\].*y\.loc\["):
+        bw.Bags.from_arrays(bags.X, row_ids, y.iloc[:-1])
+    some_rows = row_ids != last
+    with pytest.raises(ValueError, match=rf"it has \['{last}'\] besides; .*y\.loc\["):
+        bw.Bags.from_arrays(bags.X[some_rows], row_ids[some_rows], y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [quick_linear(), MILR(), bw.OneVsRestMIL(quick_linear())],
+    ids=lambda m: type(m).__name__,
+)
+def test_splitters_choose_series_along_with_lists_and_arrays(model: Any, bags: bw.Bags) -> None:
+    y = pd.Series(bags.y)
+    arrays = [b.X for b in bags]
+    single = np.array([b.X.max(axis=0) for b in bags])
+    for X in (bags, arrays, single, pd.DataFrame(single, columns=list("abc"))):
+        with_index = cross_val_score(model, X, y, cv=3, error_score="raise")
+        np.testing.assert_array_equal(with_index, cross_val_score(model, X, bags.y, cv=3))
 
 
 # --- Which label is positive ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from test_cli_tables import good, refused, run, small_frame
 
 import bagwise as bw
+from bagwise.bags.decimal_commas import has_decimal_commas
 from bagwise.cli.label_leaks import suspects
 from bagwise.io.columns import Columns
 from bagwise.io.streams import TableError
@@ -78,6 +79,33 @@ def test_one_bad_cell_does_not_drop_a_feature(tmp_path: Path) -> None:
     assert "line 22: column 'area' is numeric but for a few cells such as '1O.5'" in line
     assert "--features" in line
     good("fit", tmp_path / "t.csv", *COMMON, "--features", "shade", "-o", tmp_path / "m.bagwise")
+
+
+@pytest.mark.parametrize("options", [(), ("--features", "area")])
+def test_decimal_commas_are_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    path, model = tmp_path / "t.csv", tmp_path / "m.bagwise"
+    small_frame().to_csv(path, index=False, sep=";", decimal=",")
+    line = refused("fit", path, *COMMON, *options, "--delimiter", ";", "-o", model)
+    assert "t.csv has decimal commas in " in line and "'area'" in line
+    assert "decimal point" in line and "decimal=','" in line
+    good("fit", saved(small_frame(), tmp_path), *COMMON, "-o", model)
+    small_frame().to_csv(path, index=False, sep=";", decimal=",")
+    line = refused("predict", model, path, "--delimiter", ";", "-o", tmp_path / "p.csv")
+    assert "t.csv has decimal commas in " in line
+
+
+def test_what_decimal_commas_are() -> None:
+    assert not has_decimal_commas(["a,b", "1,2", "x"])
+    assert not has_decimal_commas(["1", "2.5", "3"])
+    assert not has_decimal_commas(["2024-01-01", "1,2,3"])
+    assert not has_decimal_commas([])
+    assert has_decimal_commas(["1.234,5", "+3,25", "-,5", "1,5e-3", "7", ""])
+
+
+def test_spreadsheets_are_to_be_saved_as_csv(tmp_path: Path) -> None:
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    line = refused("fit", tmp_path / "t.xlsx", *COMMON)
+    assert "t.xlsx is a spreadsheet; save it as CSV" in line
 
 
 def test_columns_of_text_are_left_out_as_before(tmp_path: Path) -> None:
@@ -152,3 +180,29 @@ def test_labels_that_are_missing_or_differ(tmp_path: Path) -> None:
 def refusal_of_long_list(frame: pd.DataFrame, folder: Path) -> str:
     path = saved(frame, folder, "long.csv")
     return refused("fit", path, "--bag", "one", "--label", "cell", "-o", folder / "n.bagwise")
+
+
+def test_true_and_false_are_the_same_in_all_kinds_of_tables(tmp_path: Path) -> None:
+    frame = small_frame()[["slide", "area", "shade"]]
+    frame["ill"] = small_frame()["diagnosis"] == "cancer"
+    frame.to_parquet(tmp_path / "t.parquet")
+    upper = frame.assign(ill=frame["ill"].map({True: "TRUE", False: "FALSE"}))
+    files = [saved(frame, tmp_path), saved(upper, tmp_path, "u.csv"), tmp_path / "t.parquet"]
+    model, out = tmp_path / "m.bagwise", tmp_path / "p.csv"
+    for fitted in files:
+        good("fit", fitted, "--label", "ill", "--positive", "TRUE", "--force", "-o", model)
+        scores = [good("evaluate", model, f, "--label", "ill", "--json") for f in files]
+        assert len(set(scores)) == 1
+    good("predict", model, files[1], "--given-labels", "--label", "ill", "-o", out)
+    assert pd.read_csv(out, dtype=str)["ill"].tolist() == upper["ill"].tolist()
+
+
+def test_an_interrupted_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bagwise.cli.workflow.fit_table", interrupt)
+    done = run("fit", saved(small_frame(), tmp_path), *COMMON, "-o", tmp_path / "m.bagwise")
+    assert done.exit_code == 130
+    assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
+    assert not (tmp_path / "m.bagwise").exists()

@@ -463,6 +463,8 @@ def test_whole_numbers_with_gaps_stay_whole(fitted: Path, tmp_path: Path) -> Non
 def test_row_numbers_are_left_out_and_said(fitted: Path, tmp_path: Path, ending: str) -> None:
     frame = pd.read_csv(fitted / "cells.csv").drop(columns=["x", "y"])
     frame["id"], frame["index"] = range(len(frame)), range(len(frame))
+    frame["ImageNumber"] = frame["slide"].factorize()[0] + 1
+    frame["conf"] = frame.groupby("slide").cumcount()
     frame.insert(0, "Unnamed: 0", range(len(frame)))
     path = tmp_path / f"t{ending}"
     if ending == ".csv":
@@ -472,7 +474,8 @@ def test_row_numbers_are_left_out_and_said(fitted: Path, tmp_path: Path, ending:
     done = run("fit", path, "--positive", "cancer", "-o", tmp_path / "m.bagwise")
     assert done.exit_code == 0, done.stderr
     assert "left out, row numbers or ids by name:" in done.stderr
-    for name in ("'Unnamed: 0'", "'id'", "'index'"):
+    assert "left out, counting rows, of all or of a bag: 'conf'" in done.stderr
+    for name in ("'Unnamed: 0'", "'id'", "'index'", "'ImageNumber'"):
         assert name in done.stderr.split("row numbers or ids by name:")[1].splitlines()[0]
     assert bw.load(tmp_path / "m.bagwise").feature_names_in_.tolist() == ["area", "shade"]
     assert "left out, not numeric: 'comment'" in done.stderr

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -144,6 +146,22 @@ def test_kinds_of_label_matrices(multilabel: bw.OneVsRestMIL) -> None:
         np.testing.assert_array_equal(model.predict_proba(SOME[80:]), expected)
     assert model.classes_.tolist() == ["zero", "four", "six"]
     assert set(model.predict_instances(SOME[80:])) <= {"zero", "four", "six"}
+
+
+def test_columns_of_a_table_name_the_classes(tmp_path: Path) -> None:
+    linear = bw.MILogisticRegression(alpha=1.0, random_state=0)
+    table = pd.DataFrame(MATRIX[:60], columns=["zero", "four", "six"])
+    bags, turned = SOME[:60], table[["six", "zero", "four"]]
+    model = bw.OneVsRestMIL(linear).fit(bags, table)
+    assert model.classes_.tolist() == ["zero", "four", "six"]
+    model.save(tmp_path / "m.bagwise")
+    assert bw.load(tmp_path / "m.bagwise").classes_.tolist() == ["zero", "four", "six"]
+    assert model.score(bags, turned) == model.score(bags, table) == model.score(bags, MATRIX[:60])
+    np.testing.assert_array_equal(
+        model.instance_posterior(bags, y=turned), model.instance_posterior(bags, y=MATRIX[:60])
+    )
+    named = bw.OneVsRestMIL(linear, class_names=["zero", "four", "six"]).fit(bags, turned)
+    np.testing.assert_array_equal(named.predict_proba(bags), model.predict_proba(bags))
 
 
 def test_matrix_of_single_classes_gives_the_same_models(fitted: bw.OneVsRestMIL) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from bagwise.bags.checks import Array, some
+import numpy as np
+
+from bagwise.bags.checks import Array, as_1d, check_constant, some
 
 
 def has_index(values: Any) -> bool:
@@ -14,29 +17,99 @@ def has_index(values: Any) -> bool:
     return kind.__module__.startswith("pandas") and kind.__name__ in ("Series", "DataFrame")
 
 
-def in_bag_order(values: Any, ids: Array, name: str) -> Any:
-    """One entry per bag; those of a pandas Series are found by their index where it holds ids.
+def in_bag_order(values: Any, ids: Array, name: str, *, building: bool = False) -> Any:
+    """One entry per bag; those of a pandas Series or a dict are found by the bag ids they hold.
 
-    - An index that holds the bag ids puts the entries in the order of the bags.
+    - An index that holds the bag ids puts the entries in the order of the bags; so do the keys of
+      a dict. A table of one column is this column.
     - Row numbers say nothing about bags, and entries are taken in their order, as those of an
-      array: an index without a name, of whole numbers, none of which is a bag id; or pandas'
-      own 0, 1, 2, ...
+      array: pandas' own 0, 1, 2, ...; or an index without a name, of whole numbers, none of which
+      is a bag id, as splitters choose it along with the bags. Not where bags are `building`:
+      there such numbers are rows of some other table.
     - Anything else is refused: other ids, ids that are missing or come twice.
     """
-    if not has_index(values) or len(values) != len(ids):
-        return values  # a wrong length is an error of its own
-    index, wanted = values.index.tolist(), ids.tolist()
+    wanted = ids.tolist()
+    if isinstance(values, Mapping):
+        _check_same_ids(list(values), wanted, f"the keys of {name}", _chosen_keys(name))
+        return [values[i] for i in wanted]
+    if not has_index(values):
+        return values
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values.iloc[:, 0]
+    index = values.index.tolist()
     if index == wanted:
         return values
     place = {label: i for i, label in enumerate(index)}
     shared = sum(i in place for i in wanted)
+    if len(values) != len(ids):
+        if shared and len(place) == len(index) and not _are_row_numbers(values.index):
+            _check_same_ids(index, wanted, f"the index of {name}", _chosen_rows(name))
+        return values  # a wrong length is an error of its own
     if _is_default(values.index):
         _refuse_ambiguous(index, wanted, name)
         return values
     if shared == 0 and _are_row_numbers(values.index):
+        if building:
+            _refuse_row_numbers(index, name)
         return values
     _check_holds(index, place, wanted, name)
     return values.iloc[[place[i] for i in wanted]]
+
+
+def from_rows(values: Any, X: Any, bag_ids: Any, ids: Array, bag_of_row: Array, name: str) -> Any:
+    """One entry per bag, of labels or groups that may have one per row of X.
+
+    Entries of rows must agree inside each bag. Where every bag has one row, an array has the order
+    of the bags; a Series that shares its index with the rows, which are in another order, is
+    refused.
+    """
+    if values is None or isinstance(values, Mapping) or not hasattr(values, "__len__"):
+        return values
+    if has_index(values) and values.ndim == 2 and values.shape[1] == 1:
+        values = values.iloc[:, 0]
+    if len(values) != len(bag_of_row) or getattr(values, "ndim", 1) != 1:
+        return values
+    if len(ids) == len(bag_of_row):
+        _refuse_row_order(values, X, bag_ids, bag_of_row, name)
+        return values
+    _check_rows(values, X, bag_ids, ids, bag_of_row, name)
+    plain = as_1d(values, name)
+    first = check_constant(plain, ids, bag_of_row, f"{name}, with one entry per row,")
+    if hasattr(getattr(values, "dtype", None), "ordered"):
+        return getattr(values, "array", values)[first]  # categories keep their order
+    return plain[first]
+
+
+def _check_rows(
+    values: Any, X: Any, bag_ids: Any, ids: Array, bag_of_row: Array, name: str
+) -> None:
+    """Raise where the index of a Series says that its entries are not in the order of the rows."""
+    refuse_other_row_order(X, values, name)
+    refuse_other_row_order(bag_ids, values, name, rows="bag_ids")
+    if not has_index(values):
+        return
+    index, of_rows = values.index.tolist(), ids[bag_of_row].tolist()
+    if index != of_rows and set(index) <= set(of_rows):
+        raise ValueError(
+            f"{name} has one entry per row, and its index has the bag ids in another order than "
+            f"the rows; give one entry per bag: {name}.groupby(level=0).first()"
+        )
+
+
+def _refuse_row_order(values: Any, X: Any, bag_ids: Any, bag_of_row: Array, name: str) -> None:
+    """Raise where a Series has the rows' own index, and rows are in another order than bags."""
+    if not has_index(values) or not _is_default(values.index):
+        return
+    tables = [t for t in (X, bag_ids) if has_index(t)]
+    entries = np.asarray(values)
+    in_place = np.asarray(entries[np.argsort(bag_of_row)] == entries)
+    if tables and all(t.index.equals(values.index) for t in tables) and not in_place.all():
+        raise ValueError(
+            f"every bag has one row, and {name} has the index of the rows, which are not in the "
+            "order of the bags (sorted ids); say which order is meant: "
+            f"{name}.set_axis(bag_ids) is found by the ids of the rows, {name}.to_numpy() is in "
+            "the order of the bags"
+        )
 
 
 def _is_default(index: Any) -> bool:
@@ -55,6 +128,38 @@ def _refuse_ambiguous(index: list[Any], wanted: list[Any], name: str) -> None:
             f"{name} has the index 0, 1, 2, ..., and the bag ids are these numbers in another "
             f"order, {some(wanted)}; say which is meant: {name}.to_numpy() is in the order of the "
             f"bags, {name}.set_axis(ids_of_the_entries) is found by its ids"
+        )
+
+
+def _refuse_row_numbers(index: list[Any], name: str) -> None:
+    """Numbers of rows that were chosen from a table are in no order that bags know of."""
+    raise ValueError(
+        f"{name} has an index of whole numbers, {some(index)}, that are neither the bag ids nor "
+        f"0, 1, 2, ..., so that nobody knows which bags its entries are of; give {name} an index "
+        f"with the ids of the bags, e.g. df.groupby(bag)[label].first(), or pass "
+        f"{name}.to_numpy() if it is in the order of the bags (sorted ids in from_arrays)"
+    )
+
+
+def _chosen_keys(name: str) -> str:
+    return f"give every bag an entry, and leave others out: {{i: {name}[i] for i in bag_ids}}"
+
+
+def _chosen_rows(name: str) -> str:
+    return f"give every bag an entry, and leave others out: {name}.loc[np.unique(bag_ids)]"
+
+
+def _check_same_ids(found: list[Any], wanted: list[Any], whose: str, remedy: str) -> None:
+    """Raise unless ids are those of the bags, in any order."""
+    there, known = set(found), set(wanted)
+    missing = [i for i in dict.fromkeys(wanted) if i not in there]
+    other = [i for i in found if i not in known]
+    if missing or other:
+        parts = [f"it lacks {some(missing)}"] if missing else []
+        parts += [f"it has {some(other)} besides"] if other else []
+        raise ValueError(
+            f"{whose} must hold the bag ids, {len(wanted)}; got {len(found)}: "
+            f"{' and '.join(parts)}; {remedy}"
         )
 
 
@@ -79,14 +184,14 @@ def _check_holds(index: list[Any], place: dict[Any, int], wanted: list[Any], nam
         )
 
 
-def refuse_other_row_order(X: Any, values: Any, name: str) -> None:
-    """Raise where a Series has the rows of the table X, by its index, in another order."""
+def refuse_other_row_order(X: Any, values: Any, name: str, rows: str = "X") -> None:
+    """Raise where a Series has the rows of a table, by its index, in another order."""
     if not (has_index(X) and has_index(values)) or len(X) != len(values):
         return
     if X.index.equals(values.index) or not (X.index.is_unique and values.index.is_unique):
         return
     if len(X.index.intersection(values.index)) == len(X):
         raise ValueError(
-            f"{name} has the rows of X in another order, by its index; pass {name}.loc[X.index], "
-            f"or {name}.to_numpy() if it is in the order of X"
+            f"{name} has the rows of {rows} in another order, by its index; pass "
+            f"{name}.loc[{rows}.index], or {name}.to_numpy() if it is in the order of {rows}"
         )

@@ -104,7 +104,8 @@ def check_per_bag(values: ArrayLike, n_bags: int, n_rows: int, name: str) -> Arr
     if len(array) == n_rows:
         hint += (
             "; these look like one per row: take "
-            f"{name}[np.unique(bag_ids, return_index=True)[1]], or use Bags.from_frame"
+            f"np.asarray({name})[np.unique(bag_ids, return_index=True)[1]], or build the bags "
+            "with them: Bags.from_arrays, Bags.from_frame"
         )
     raise ValueError(f"{name} must have one entry per bag: {n_bags}; got {len(array)}; {hint}")
 
@@ -126,6 +127,20 @@ def check_bag_ids(bag_ids: ArrayLike, n_rows: int) -> tuple[Array, Array]:
             "[str(i) for i in bag_ids]"
         ) from error
     return ids, bag_of_row
+
+
+def check_constant(values: Array, ids: Array, bag_of_row: Array, what: str) -> NDArray[np.intp]:
+    """The first row of each bag, where all rows of a bag have the same value."""
+    first = np.unique(bag_of_row, return_index=True)[1]
+    differs = values != values[first][bag_of_row]
+    if differs.any():
+        bag = bag_of_row[int(np.argmax(differs))]
+        found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
+        raise ValueError(
+            f"{what} must be constant inside a bag; bag {show(ids[bag])} has {some(found)}; "
+            "correct it (labels of instances go to instance_label=, or instance_labels= for arrays)"
+        )
+    return first
 
 
 def refuse_masked(values: Any, name: str) -> None:

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike
 
 from bagwise.bags import checks as check
 from bagwise.bags import inputs
-from bagwise.bags.alignment import refuse_other_row_order
+from bagwise.bags.alignment import from_rows, refuse_other_row_order
 from bagwise.bags.checks import Array
 from bagwise.bags.frame_columns import (
     BY_NAME,
+    LeftOut,
     choose_features,
     recognise,
     say_columns,
@@ -53,7 +54,8 @@ class BagSources:
         """Build bags from one row per instance and the bag id of each row, in any order.
 
         Bags come in the order of `np.unique(bag_ids)`; `y` and `groups` have one entry per bag
-        in that order, or are pandas Series whose index holds the bag ids, in any order. Rows keep
+        in that order, or are pandas Series whose index (or dicts whose keys) are the bag ids, in
+        any order. They may also have one entry per row, the same for all rows of a bag. Rows keep
         their order inside a bag; X is not copied if `bag_ids` is sorted.
 
         `positive` is the label that a bag has when at least one of its instances is positive:
@@ -71,9 +73,12 @@ class BagSources:
         rows |= {"coords": coords, "instance_ids": instance_ids}
         for name, values in rows.items():
             refuse_other_row_order(X, values, name)
+        table = X
         names = feature_names if feature_names is not None else check.names_of(X)
         X = check.check_features(X)
         ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
+        y = from_rows(y, table, bag_ids, ids, bag_of_row, "y")
+        groups = from_rows(groups, table, bag_ids, ids, bag_of_row, "groups")
         in_order = bool((np.diff(bag_of_row) >= 0).all())
         return cls._checked(
             X,
@@ -150,9 +155,10 @@ class BagSources:
         `label` and `group` name columns that are constant inside a bag (`label=None`: no labels).
         Columns that `to_frame` writes (`instance_label`, `group`, `instance_id`, `coord_0`, ...)
         are recognised by their names, with a warning that says so; None means no such column.
-        `features` defaults to all columns not named otherwise, without row numbers and ids
-        (`index`, `id`, `patient_id`, `Unnamed: 0`, ...), which are left out with a warning; so are
-        0/1 features that look like labels warned of. `positive` is the label of bags with a
+        `features` defaults to all columns not named otherwise, without row numbers and ids, by
+        their names (`index`, `PatientID`, `image_number`, `Unnamed: 0`, ...) or since they count
+        the rows of the table or of each bag: these are left out with a warning. Features that look
+        like labels are warned of. `positive` is the label of bags with a
         positive instance, see `from_arrays`. Bags come in the order of `np.unique` of the bag
         column.
 
@@ -168,9 +174,9 @@ class BagSources:
         inputs.check_is_frame(df, features)
         found, guessed = recognise(df, asked, features)
         used = [c for role, c in found.items() if c is not None and role != "coords"]
-        chosen, left = choose_features(df, [*used, *found["coords"]])
+        chosen, left = choose_features(df, [*used, *found["coords"]], bag)
         if features is not None:
-            chosen, left = list(features), []
+            chosen, left = list(features), LeftOut([], [])
         inputs.check_frame(df, [*used, *found["coords"]], chosen, found["coords"])
         say_columns(guessed, left)
         bags: Any = cls._from_columns(df, chosen, positive, **found)

@@ -99,9 +99,9 @@ class Bags(BagSources):
             rows = {name: values[order] for name, values in rows.items()}
         per_bag: dict[str, Any] = {}
         if more.get("y") is not None:
-            per_bag["y"] = bag_labels(more["y"], ids, n_rows, more.get("positive"))
+            per_bag["y"] = bag_labels(more["y"], ids, n_rows, more.get("positive"), building=True)
         if more.get("groups") is not None:
-            groups = in_bag_order(more["groups"], ids, "groups")
+            groups = in_bag_order(more["groups"], ids, "groups", building=True)
             per_bag["groups"] = check.check_per_bag(groups, n_bags, n_rows, "groups")
         names = check.check_feature_names(more.get("feature_names"), X.shape[1])
         check.check_finite(rows["X"], offsets, ids, rows["row_index"], names)

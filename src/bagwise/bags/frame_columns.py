@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.checks import Array, some
-from bagwise.bags.column_names import OWN, find, find_own_coords, is_own, numbers_rows
-from bagwise.bags.label_like import count_ones, describe
+from bagwise.bags.column_names import (
+    OWN,
+    counts_rows,
+    find,
+    find_own_coords,
+    is_own,
+    numbers_rows,
+)
+from bagwise.bags.label_like import COPY, copies, describe, look
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,43 +56,77 @@ def recognise(df: pd.DataFrame, asked: dict[str, Any], features: Any) -> tuple[d
     return result, ", ".join(said)
 
 
-def choose_features(df: pd.DataFrame, used: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Columns that are features, and those that are none by their names."""
+@dataclass(frozen=True)
+class LeftOut:
+    """Columns of numbers that are no features: by their names, or since they count rows."""
+
+    by_name: list[Any]
+    counts: list[Any]
+
+
+def choose_features(
+    df: pd.DataFrame, used: Sequence[Any], bag: Any = None
+) -> tuple[list[Any], LeftOut]:
+    """Columns that are features, and those that are none by their names or values."""
     rest = [c for c in df.columns if c not in used]
-    left = [c for c in rest if is_own(c) or (_is_numeric(df[c]) and numbers_rows(c, df[c]))]
-    return [c for c in rest if c not in left], left
+    by_name = [c for c in rest if is_own(c) or (_is_numeric(df[c]) and numbers_rows(c, df[c]))]
+    numbers = [c for c in rest if c not in by_name and df[c].dtype.kind in "iu"]
+    counts = rows_counted(df, numbers, bag)
+    return [c for c in rest if c not in by_name and c not in counts], LeftOut(by_name, counts)
+
+
+def rows_counted(df: pd.DataFrame, numbers: Sequence[Any], bag: Any) -> list[Any]:
+    """Those columns of whole numbers that count the rows of the table, or of each bag."""
+    if bag not in df.columns or not len(numbers):
+        return []
+    bag_of_row = df[bag].factorize(use_na_sentinel=False)[0]
+    return [c for c in numbers if counts_rows(df[c].to_numpy(), bag_of_row)]
 
 
 def _is_numeric(column: pd.Series) -> bool:
     return column.dtype.kind in "iuf"
 
 
-def say_columns(guessed: str, left: Sequence[Any]) -> None:
-    """Warn of what was guessed from names."""
+def say_columns(guessed: str, left: LeftOut) -> None:
+    """Warn of what was guessed from names and values."""
     parts = []
     if guessed:
         parts.append(f"{guessed} recognised by name (name them, or pass None, to say so yourself)")
-    if left:
-        parts.append(
-            f"{some(left)} left out, row numbers, ids or labels by name (list them in "
-            "features=[...] if they are features, or drop them)"
-        )
+    reasons = (
+        (left.by_name, "row numbers, ids or labels by name"),
+        (left.counts, "counting the rows of the table or of each bag"),
+    )
+    parts += [
+        f"{some(columns)} left out, {why} (list them in features=[...] if they are features, or "
+        "drop them)"
+        for columns, why in reasons
+        if columns
+    ]
     if parts:
         warnings.warn(f"from_frame: {'; '.join(parts)}", UserWarning, stacklevel=3)
 
 
 def warn_of_labels(X: Array, offsets: NDArray[np.int64], y: Array | None, names: Any) -> None:
-    """Warn of features of 0 and 1 that look like labels."""
+    """Warn of features that look like labels, of instances or of bags."""
     classes = [] if y is None else np.unique(y).tolist()
     positive = classes if len(classes) == 2 and isinstance(classes[0], str) else classes[1:2]
     sides = [np.asarray(y == c) for c in positive] or [np.zeros(len(offsets) - 1, dtype=bool)]
     reasons: dict[str, str] = {}
     for T in sides:  # text does not say which of two labels is positive
-        reasons |= describe(count_ones(X, offsets, T), T, names)
+        seen = look(X, offsets, T)
+        reasons |= describe(seen, T, names)
     for name, reason in reasons.items():
         warnings.warn(
             f"from_frame: the feature {name!r} looks like labels: {reason}; if it is, pass "
             f"instance_label={name!r}, or choose the columns with features=[...]",
+            UserWarning,
+            stacklevel=3,
+        )
+    copied = copies(seen, sides[-1], names) if len(classes) == 2 else []
+    for name in (n for n in copied if n not in reasons):
+        warnings.warn(
+            f"from_frame: the feature {name!r} {COPY}; if it is one, choose the columns with "
+            "features=[...]",
             UserWarning,
             stacklevel=3,
         )

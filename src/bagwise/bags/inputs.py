@@ -15,16 +15,20 @@ from bagwise.bags.checks import (
     Array,
     as_1d,
     check_bag_ids,
+    check_constant,
     check_coords,
     check_features,
     names_of,
     refuse_masked,
     show,
-    some,
 )
+from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_CONVERT = "choose the columns with features=[...], or convert it"
 
 
 def offsets_of(sizes: Array) -> NDArray[np.int64]:
@@ -141,17 +145,21 @@ def check_frame(df: pd.DataFrame, used: list[Any], chosen: list[Any], coords: li
     there = list(df.columns)
     for name in (*used, *chosen):
         if name not in there:
-            raise ValueError(
-                f"the table has no column {name!r}; its columns are {there}; name the right one "
-                "(label=None if the bags have no labels)"
+            in_index = name in df.index.names
+            remedy = (
+                "it is in the index: pass df.reset_index()"
+                if in_index
+                else "name the right one (label=None if the bags have no labels)"
             )
+            raise ValueError(f"the table has no column {name!r}; its columns are {there}; {remedy}")
     if not chosen:
         raise ValueError(f"no feature columns are left among {there}; pass features=[...]")
     for name in (*chosen, *coords):
         if not pd.api.types.is_numeric_dtype(df[name].dtype):
+            commas = has_decimal_commas(df[name])
             raise ValueError(
                 f"features and coords must be numeric; column {name!r} has dtype "
-                f"{df[name].dtype}; choose the columns with features=[...], or convert it"
+                f"{df[name].dtype}; " + (f"it has decimal commas: {REMEDY}" if commas else _CONVERT)
             )
 
 
@@ -172,16 +180,7 @@ def frame_per_bag(df: pd.DataFrame, column: Any, bag_ids: Array) -> Array:
     """The value of each bag in a column that must be constant inside bags."""
     values = frame_column(df, column)
     ids, bag_of_row = check_bag_ids(bag_ids, len(values))
-    first = np.unique(bag_of_row, return_index=True)[1]
-    differs = values != values[first][bag_of_row]
-    if differs.any():
-        bag = bag_of_row[int(np.argmax(differs))]
-        found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
-        raise ValueError(
-            f"column {column!r} must be constant inside a bag; bag {show(ids[bag])} has "
-            f"{some(found)}; correct the table (labels of instances go to instance_label=)"
-        )
-    return values[first]
+    return values[check_constant(values, ids, bag_of_row, f"column {column!r}")]
 
 
 def check_marks(marks: ArrayLike, radius: float, n_dims: int) -> Array:

@@ -76,9 +76,11 @@ def larger_category(y: Any) -> Any:
     return pair[1] if len(pair) == 2 else None
 
 
-def bag_labels(y: Any, ids: Array, n_rows: int, positive: Any = None) -> Array:
+def bag_labels(
+    y: Any, ids: Array, n_rows: int, positive: Any = None, *, building: bool = False
+) -> Array:
     """(B,) labels in the order of the bags; 0 and 1 where it is known which is positive."""
-    y = in_bag_order(y, ids, "y")
+    y = in_bag_order(y, ids, "y", building=building)
     labels = check_per_bag(y, len(ids), n_rows, "y")
     if positive is None:
         positive = larger_category(y)

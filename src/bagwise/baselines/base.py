@@ -13,7 +13,13 @@ from sklearn.utils import Tags
 from bagwise.bags import Bags
 from bagwise.models._base import bag_accuracy
 from bagwise.models.fitting import all_or_nothing
-from bagwise.models.inputs import bags_to_fit, bags_to_predict, binary_targets, record_features
+from bagwise.models.inputs import (
+    bags_to_fit,
+    bags_to_predict,
+    binary_targets,
+    labels_for,
+    record_features,
+)
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -60,7 +66,7 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
         """Accuracy on bags; `y` defaults to the labels of the bags."""
-        return bag_accuracy(self, bags_to_predict(self, X), y, sample_weight)
+        return bag_accuracy(self, bags_to_predict(self, X), labels_for(X, y), sample_weight)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

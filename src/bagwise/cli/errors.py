@@ -17,13 +17,21 @@ USER_ERRORS = (ValueError, OSError, ImportError)
 
 @contextmanager
 def user_errors(debug: bool) -> Iterator[None]:
-    """Turn errors that a user can cure into one line and exit code 2, unless `debug`."""
+    """Turn errors that a user can cure into one line and exit code 2, unless `debug`.
+
+    Ctrl-C ends in one line too, and exit code 130.
+    """
     try:
         with warnings.catch_warnings(record=not debug) as caught:
             warnings.simplefilter("default")
             yield
         for warning in caught or ():
             say(f"warning: {warning.message}")
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        say("interrupted")
+        raise SystemExit(130) from None  # as shells call a command that Ctrl-C ended
     except USER_ERRORS as error:
         if debug:
             raise

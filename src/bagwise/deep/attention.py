@@ -17,7 +17,13 @@ from bagwise.core.parameters import check_choice, check_integer, check_number
 from bagwise.io.requirements import require
 from bagwise.models._base import bag_accuracy, generator
 from bagwise.models.fitting import all_or_nothing
-from bagwise.models.inputs import bags_to_fit, bags_to_predict, binary_targets, record_features
+from bagwise.models.inputs import (
+    bags_to_fit,
+    bags_to_predict,
+    binary_targets,
+    labels_for,
+    record_features,
+)
 
 Array = NDArray[Any]
 
@@ -178,7 +184,7 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
         """Accuracy on bags; `y` defaults to the labels of the bags."""
-        return bag_accuracy(self, self._bags(X), y, sample_weight)
+        return bag_accuracy(self, self._bags(X), labels_for(X, y), sample_weight)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the network to a safetensors file with a JSON header; `load_network` reads it.

@@ -34,7 +34,7 @@ def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | Non
             "use bagwise.OneVsRestMIL in Python"
         )
     if positive is not None:
-        match = [v for v in found if str(v) == positive]
+        match = [v for v in found if is_called(v, positive)]
         if not match:
             raise TableError(f"--positive {positive!r} is none of the labels {found}")
         return [next(v for v in found if v != match[0]), match[0]], None
@@ -46,6 +46,17 @@ def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | Non
             )
         return found, f"positive class: {found[1]!r} (choose with --positive)"
     return found, f"positive class: {show(found[1])}, the larger label (choose with --positive)"
+
+
+def is_called(label: Any, name: str) -> bool:
+    """Whether a label is what a name on the command line says; TRUE is True.
+
+    >>> is_called(True, "TRUE"), is_called("cancer", "Cancer")
+    (True, False)
+    """
+    if isinstance(label, bool):
+        return str(label).lower() == name.lower()
+    return str(label) == name
 
 
 def class_names(model: Any) -> list[Any]:

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from bagwise.bags.column_names import KNOWN, find, find_coords, numbers_rows
+from bagwise.bags.decimal_commas import EMPTY
+from bagwise.bags.frame_columns import rows_counted
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 ROLES = tuple(KNOWN)
 MANY_BAD_CELLS = 0.1  # from this share on a column is text, not numbers with slips
-_EMPTY = ("", "na", "n/a", "nan", "null", "none")
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ def pick_features(
         return _by_pattern(others, columns.features, source), []
     numeric = [c for c in others if _is_numeric(frame[c])]
     numbered = [c for c in numeric if numbers_rows(c, frame[c])]
-    usable = [c for c in numeric if c not in numbered]
+    counts = rows_counted(frame, [c for c in numeric if c not in numbered], columns.bag)
+    usable = [c for c in numeric if c not in numbered and c not in counts]
     left = [c for c in others if c not in numeric]
     lists = [c for c in left if is_list_valued(frame[c])]
     if not usable and len(lists) == 1:
@@ -149,11 +151,13 @@ def pick_features(
             "them with --features 'pattern'"
         )
     notes = [f"features: {_count(usable)} (all other numeric columns; choose with --features)"]
-    if numbered:
-        notes.append(
-            f"left out, row numbers or ids by name: {show_names(numbered)} (if they are features, "
-            "choose all of them with --features)"
-        )
+    numbers = {"row numbers or ids by name": numbered, "counting rows, of all or of a bag": counts}
+    notes += [
+        f"left out, {why}: {show_names(names)} (if they are features, choose all of them with "
+        "--features)"
+        for why, names in numbers.items()
+        if names
+    ]
     if left:
         notes.append(f"left out, not numeric: {show_names(left)}")
     return usable, notes
@@ -186,7 +190,7 @@ def almost_numeric(column: pd.Series) -> tuple[int, Any] | None:
         return None
     bad, filled = [], 0
     for row, value in enumerate(column):
-        if isinstance(value, str) and value.strip().lower() in _EMPTY:
+        if isinstance(value, str) and value.strip().lower() in EMPTY:
             continue
         filled += 1
         if not _is_number(value):

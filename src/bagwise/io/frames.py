@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 _NAMES_OF = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _PADDED = re.compile(r"[+-]?0\d")  # 007 is an id, not 7
@@ -73,6 +74,8 @@ def read_frame(
                 integer_object_nulls=True, ignore_metadata=True
             ),
         )
+    if ending in _SHEETS:
+        raise TableError(f"{name} is a spreadsheet; save it as CSV there, and pass the .csv file")
     if path != "-" and delimiter is None and ending not in DELIMITERS:
         raise TableError(
             f"{name} ends in {ending or 'nothing'!r}, which is none of .csv, .tsv, .parquet, "
@@ -92,6 +95,8 @@ def read_frame(
     for column in found.as_text():
         frame[column] = plain_values(frame[column].to_numpy(), floats=column == found.label)
     raw = frame.copy(deep=False)
+    if found.label is not None:
+        frame[found.label] = booleans_if_all(frame[found.label].to_numpy())
     for column in set(as_text) - set(found.as_text()):
         if column in found.named():  # coordinates and instance labels, which are numbers
             frame[column] = numbers_if_all(frame[column])
@@ -248,6 +253,18 @@ def plain_values(text: NDArray[Any], *, floats: bool = False) -> NDArray[Any]:
         return np.array([float(v) for v in values]) if floats else text
     except ValueError:
         return text
+
+
+def booleans_if_all(text: NDArray[Any]) -> NDArray[Any]:
+    """True and False where all entries are such words, as other kinds of tables have them.
+
+    >>> booleans_if_all(np.array(["TRUE", "False"])), booleans_if_all(np.array(["yes", "true"]))
+    (array([ True, False]), array(['yes', 'true'], dtype='<U4'))
+    """
+    words = [v.lower() if isinstance(v, str) else "" for v in text.tolist()]
+    if not words or not set(words) <= {"true", "false"}:
+        return text
+    return np.array([w == "true" for w in words])
 
 
 def numbers_if_all(text: pd.Series) -> pd.Series:

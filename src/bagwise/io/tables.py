@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags, inputs
 from bagwise.bags.checks import show
+from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
 from bagwise.io.columns import (
     Columns,
     almost_numeric,
@@ -88,10 +89,14 @@ def read_table(
     if len(frame) == 0:
         raise TableError(f"{name} has a header but no rows; one row per instance is needed")
     if feature_names is None:
+        if not found.features:
+            others = [str(c) for c in frame.columns if c not in found.named()]
+            _refuse_decimal_commas(frame, others, name)
         chosen, more = pick_features(frame, found, name)
         _check_left_out(frame, found, chosen, places)
     else:
         chosen, more = _by_name(frame, found, feature_names, name), []
+    _refuse_decimal_commas(frame, [*chosen, *found.coords], name)
     X, names = _feature_matrix(frame, chosen, places)
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
@@ -132,6 +137,21 @@ def _check_left_out(
                 f"{places.name}, {places.of(slip[0])}: column {column!r} is numeric but for a few "
                 f"cells such as {slip[1]!r:.40}; correct them, or choose columns with --features"
             )
+
+
+def _refuse_decimal_commas(frame: pd.DataFrame, columns: Sequence[str], name: str) -> None:
+    """Raise where numbers have decimal commas: as text they would be no features."""
+    text = [c for c in columns if frame[c].dtype.kind not in "iufb"]
+    if bad := [c for c in text if has_decimal_commas(frame[c])]:
+        cell = next(v for v in frame[bad[0]] if isinstance(v, str) and "," in v)
+        raise TableError(
+            f"{name} has decimal commas in {_columns(bad)}, such as {cell!r:.40}; {REMEDY}; or "
+            "choose other columns with --features"
+        )
+
+
+def _columns(names: Sequence[str]) -> str:
+    return f"{'column' if len(names) == 1 else 'the columns'} {show_names(names)}"
 
 
 def _by_name(frame: pd.DataFrame, columns: Columns, wanted: Sequence[str], name: str) -> list[str]:

@@ -37,6 +37,7 @@ from bagwise.models.inputs import (
     bags_to_predict,
     binary_targets,
     known_labels,
+    labels_for,
     record_features,
 )
 
@@ -196,7 +197,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         y : one label per bag, of `classes_`; overrides the labels of the bags.
         """
         bags = bags_to_predict(self, X)
-        T = bag_targets(self, bags, y)
+        T = bag_targets(self, bags, labels_for(X, y))
         known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
         unknown = np.full(bags.n_instances, np.nan) if known is None else known
         parts = np.split(unknown, bags.offsets[1:-1])
@@ -244,7 +245,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
         """Accuracy on bags; `y` defaults to the labels of the bags."""
-        return bag_accuracy(self, bags_to_predict(self, X), y, sample_weight)
+        return bag_accuracy(self, bags_to_predict(self, X), labels_for(X, y), sample_weight)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the fitted model to one file that `bagwise.load` reads without running code.

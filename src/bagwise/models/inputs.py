@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from bagwise.bags import Bags, as_bags
-from bagwise.bags.alignment import in_bag_order
+from bagwise.bags import Bags, as_bags, is_bagged
+from bagwise.bags.alignment import has_index, in_bag_order
 from bagwise.bags.checks import refuse_masked, show
 from bagwise.bags.label_order import larger_category, put_positive_last, refuse_text
 from bagwise.bags.rows import column_range
@@ -56,9 +56,22 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
         )
     if y is not None:
         refuse_masked(y, "y")
-        bags = bags.with_labels(column_or_1d(in_bag_order(y, bags.ids, "y"), warn=True))
+        in_order = in_bag_order(labels_for(X, y), bags.ids, "y")
+        bags = bags.with_labels(column_or_1d(in_order, warn=True))
     check_magnitude(bags, estimator)
     return bags
+
+
+def labels_for(X: Any, y: Any) -> Any:
+    """Labels, without their index where X has no bag ids that it could hold.
+
+    Lists of arrays and single arrays are taken in their order, and labels with them, as by
+    scikit-learn, whose splitters choose from both.
+    """
+    has_ids = isinstance(X, Bags) or (is_bagged(X) and all(isinstance(x, Bags) for x in X))
+    if has_ids or not has_index(y):
+        return y
+    return y.array if y.ndim == 1 else y.to_numpy()
 
 
 def record_features(estimator: Any, bags: Bags) -> None:
@@ -203,7 +216,11 @@ def _name_difference(names: set[str], fitted: set[str]) -> str:
     if missing := sorted(fitted - names):
         message += "Feature names seen at fit time, yet now missing:\n" + _listing(missing)
     if not unseen and not missing:
-        message += "Feature names must be in the same order as they were in fit.\n"
+        message += (
+            "Feature names must be in the same order as they were in fit.\n"
+            "Build the bags with features=list(model.feature_names_in_) in Bags.from_frame, or "
+            "give X[model.feature_names_in_].\n"
+        )
     return message
 
 

@@ -15,14 +15,19 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags
-from bagwise.bags.alignment import in_bag_order
-from bagwise.bags.checks import refuse_masked, show
+from bagwise.bags.alignment import has_index, in_bag_order
+from bagwise.bags.checks import as_1d, refuse_masked, show
 from bagwise.core.files.modelfile import ModelFileError, write_state
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
 from bagwise.models._base import bag_accuracy, register_kernels, same_unit
 from bagwise.models.fitting import all_or_nothing
-from bagwise.models.inputs import bags_to_predict, check_magnitude, record_features
+from bagwise.models.inputs import (
+    bags_to_predict,
+    check_magnitude,
+    labels_for,
+    record_features,
+)
 from bagwise.models.states import (
     classes_from,
     estimator_from_state,
@@ -55,8 +60,8 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     ----------
     estimator : the model to clone for each class, e.g. `ProbitVGPMIL()`. To transform features
         first, put the OneVsRestMIL at the end of a pipeline rather than a pipeline inside.
-    class_names : K names for the columns of a label matrix; default 0, 1, ..., K - 1. Not for
-        labels (B,), which are the names already.
+    class_names : K names for the columns of a label matrix; default the columns' own names in a
+        pandas table, else 0, 1, ..., K - 1. Not for labels (B,), which are the names already.
     n_jobs : classes fitted at the same time; None is 1, -1 is one for each core. It does not
         change the result.
 
@@ -105,14 +110,16 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ----------
         X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
         y : (B,) the class of each bag, or (B, K) a matrix of 0 and 1; overrides the labels of
-            the bags. A pandas Series or table whose index holds the bag ids is put in their order.
+            the bags. A pandas Series or table whose index holds the bag ids is put in their order,
+            and the columns of a table name the classes.
         """
         _check_estimator(self.estimator)
         bags = as_bags(X, estimator_name=type(self).__name__)
-        labels = _labels(self, bags, y)
+        y = _in_class_order(y, self.class_names)
+        labels = _labels(self, bags, labels_for(X, y))
         multilabel = labels.ndim == 2
         if multilabel:
-            classes, T = _matrix_targets(labels, self.class_names)
+            classes, T = _matrix_targets(labels, _column_names(self.class_names, y))
         else:
             classes, T = _class_targets(labels, self.class_names)
         _check_classes(classes, T)
@@ -183,7 +190,8 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         bags = bags_to_predict(self, X)
         _check_no_instance_labels(bags)
-        T = _told_classes(self, _labels(self, bags, y)).astype(np.int64)
+        labels = _labels(self, bags, labels_for(X, _in_class_order(y, self.classes_)))
+        T = _told_classes(self, labels).astype(np.int64)
         bags = bags.with_labels(None)
         parts = [
             model.instance_posterior(bags, return_std=True, y=T[:, k])
@@ -211,7 +219,9 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         `y` defaults to the labels of the bags.
         """
-        return bag_accuracy(self, bags_to_predict(self, X), y, sample_weight)
+        bags = bags_to_predict(self, X)
+        truth = labels_for(X, _in_class_order(y, self.classes_))
+        return bag_accuracy(self, bags, truth, sample_weight)
 
     @property
     def inducing_points_(self) -> Array:
@@ -316,6 +326,21 @@ def _class_targets(y: Array, names: ArrayLike | None) -> tuple[Array, Flags]:
         )
     classes = np.unique(y)
     return classes, y[:, None] == classes
+
+
+def _column_names(given: ArrayLike | None, y: Any) -> ArrayLike | None:
+    """The names of the columns of a label matrix: given, or those of a table."""
+    if given is not None or not has_index(y):
+        return given
+    return as_1d(y.columns.tolist(), "the columns of y")
+
+
+def _in_class_order(y: Any, classes: Any) -> Any:
+    """The columns of a table in the order of the classes, where they have their names."""
+    if not has_index(y) or y.ndim != 2 or classes is None:
+        return y
+    wanted = np.asarray(classes).tolist()
+    return y[wanted] if set(wanted) == set(y.columns) and y.columns.is_unique else y
 
 
 def _matrix_targets(Y: Array, names: ArrayLike | None) -> tuple[Array, Flags]:
