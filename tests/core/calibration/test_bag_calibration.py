@@ -119,17 +119,73 @@ def test_calibrated_probabilities_are_those_of_both_scores() -> None:
     assert np.corrcoef(std, joint_std)[0, 1] > 0.5  # what is uncertain stays so
 
 
-def test_deviations_pass_through_the_calibration() -> None:
-    scores, stds = np.array([[0.5, 0.4], [0.99, 0.9]]), np.array([[0.1, 0.05], [0.09, 0.2]])
-    as_it_is = BagCalibration(np.array([1.0, 0.0]), 0.0, n_bags=40)
-    found = as_it_is.deviation(1 - scores, scores, stds)
-    # That of "joint" itself, up to the edge of 1 and the most that p = .99 can have.
-    np.testing.assert_allclose(found, [0.1, 0.05], atol=1e-9)
+def deviation_of(calibration: BagCalibration, p: Any, std: Any) -> np.ndarray:
+    """Of bags whose two scores are the same."""
+    p, std = (np.repeat(np.atleast_1d(x)[:, None], 2, axis=1) for x in (p, std))
+    return calibration.deviation(1 - p, p, std)
+
+
+AS_IT_IS = BagCalibration(np.array([1.0, 0.0]), 0.0, n_bags=40)
+
+
+def test_deviations_stay_where_scores_do() -> None:
+    p = np.repeat([1e-6, 0.01, 0.3, 0.5, 0.9, 0.999], 5)
+    std = np.tile([0.0, 0.01, 0.3, 0.9, 0.999], 6) * np.sqrt(p * (1 - p))
+    np.testing.assert_allclose(deviation_of(AS_IT_IS, p, std), std, rtol=1e-6)
+    halves = BagCalibration(np.array([0.5, 0.5]), 0.0, n_bags=40)
+    np.testing.assert_allclose(deviation_of(halves, p, std), std, rtol=1e-6)
+
+
+def test_deviations_of_flat_and_of_confident_scores() -> None:
     flat = BagCalibration(np.zeros(2), 0.3, n_bags=40)
-    np.testing.assert_array_equal(flat.deviation(1 - scores, scores, stds), 0.0)
-    # Confident scores have deviations too, down to the smallest.
+    np.testing.assert_array_equal(deviation_of(flat, [0.5, 0.99], [0.1, 0.09]), 0.0)
     sure = 1e-12 * np.ones((1, 2))
-    assert as_it_is.deviation(sure, 1 - sure, sure / 2)[0] > 0
+    assert AS_IT_IS.deviation(sure, 1 - sure, sure / 2)[0] > 0
+    none = np.full((1, 2), 1e-300)
+    assert np.all(np.isfinite(AS_IT_IS.deviation(none, 1 - none, np.sqrt(none))))
+
+
+@pytest.mark.parametrize("weights", [(0.3, 0.2), (1.0, 0.5), (2.0, 0.0)])
+@pytest.mark.parametrize("intercept", [-2.0, 0.0, 1.0])
+def test_deviations_are_no_more_than_there_can_be(
+    weights: tuple[float, float], intercept: float
+) -> None:
+    calibration = BagCalibration(np.array(weights), intercept, n_bags=40)
+    for p in (0.02, 0.4, 0.8, 0.999):
+        std = np.array([0.001, 0.1, 0.3, 0.6, 0.9, 0.97]) * np.sqrt(p * (1 - p))
+        found = deviation_of(calibration, np.full(6, p), std)
+        after = calibration.probability(logits(np.array([p]), np.array([p])))
+        assert np.all(np.diff(found) > 0)  # what is less certain stays so
+        assert found[-1] < np.sqrt(after * (1 - after))
+
+
+@pytest.mark.parametrize("weight", [0.4, 0.8, 1.5])
+@pytest.mark.parametrize(
+    ("mean", "sd", "close"),
+    [(0.0, 0.05, 0.01), (-2.0, 0.05, 0.01), (0.0, 0.5, 0.05), (-1.0, 0.8, 0.1), (1.5, 1.0, 0.15)],
+)
+def test_deviations_of_bags_of_one_by_quadrature(
+    weight: float, mean: float, sd: float, close: float
+) -> None:
+    """P(positive | f) = Phi(f), f ~ N(mean, sd^2), pushed through the calibration.
+
+    As a share of the most that there can be: the calibration of a mean is not the mean of what is
+    calibrated.
+    """
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights /= weights.sum()
+
+    def moments(values: np.ndarray) -> tuple[float, float]:
+        average = weights @ values
+        return float(average), float(np.sqrt(weights @ (values - average) ** 2))
+
+    q = special.ndtr(mean + sd * nodes)
+    p, std = moments(q)
+    calibration = BagCalibration(np.array([weight, 0.0]), 0.2, n_bags=40)
+    average, exact = moments(calibration.probability(logits(q, q)))
+    after = calibration.probability(logits(np.array([p]), np.array([p])))[0]
+    found = deviation_of(calibration, p, std)[0] / np.sqrt(after * (1 - after))
+    assert found == pytest.approx(exact / np.sqrt(average * (1 - average)), rel=close)
 
 
 def test_the_rest_of_the_model_does_not_depend_on_the_bag_score() -> None:

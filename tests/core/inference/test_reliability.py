@@ -50,6 +50,30 @@ def test_learned_hyperparameters_do_not_collapse_either(
     assert model.elbo_ > -90
 
 
+@pytest.fixture(scope="module")
+def larger_bags() -> tuple[bw.Bags, np.ndarray]:
+    """Bags of 200, ten positive instances in each positive one, which lie apart."""
+    rng = np.random.default_rng(0)
+    truth = (np.arange(20 * 200) % 400) >= 390
+    X = rng.normal(size=(len(truth), 4)) + 2.5 * truth[:, None] * np.array([1, 1, 1, 0])
+    bags = bw.Bags.from_arrays(X, np.arange(len(X)) // 200, y=np.arange(20) % 2)
+    return bags, truth
+
+
+@pytest.mark.parametrize("H", [np.inf, 100.0, "learn"])
+def test_hyperparameters_are_learned_from_large_bags(
+    H: float | str, larger_bags: tuple[bw.Bags, np.ndarray]
+) -> None:
+    """At the start of the search all negative bags look mislabelled to a finite H."""
+    bags, truth = larger_bags
+    model = bw.VGPMIL(H=H, n_inducing=30, random_state=0).fit(bags[:14])
+    assert model.mean_ < -1.5  # it starts at -1
+    new = bags[14:]
+    assert roc_auc(truth[new.row_index], model.predict_instance_proba(new)[:, 1]) > 0.95
+    p = model.predict_proba(new)[:, 1]
+    assert p[np.asarray(new.y) == 1].min() > p[np.asarray(new.y) == 0].max()
+
+
 def test_the_better_start_is_kept() -> None:
     """On small bags N(0, I) may lead higher than the exact rule; the bound is never below both."""
     bags, _ = bw.datasets.make_bags(40, 4, 2, label_noise=0.2, random_state=1)

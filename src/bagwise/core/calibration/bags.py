@@ -24,6 +24,7 @@ from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
 from bagwise.core.inference.monitor import Monitor
+from bagwise.core.links import LOG_SQRT_2PI, Probit
 from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, columns, parts_of
 from bagwise.core.warnings import warn_user
 
@@ -39,6 +40,8 @@ MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
 CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
 # Errors that numbers cause, not users.
 BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
+WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
+BISECTIONS = 45  # of a width's logarithm: to 1e-12
 NOTHING = 1e-300  # a probability whose logarithm is finite
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
 PRIOR_SCALE = np.array([1.0, 1.0, 3.0])
@@ -81,17 +84,51 @@ class BagCalibration:
     def deviation(self, negative: Array, positive: Array, stds: Array) -> Array:
         """Standard deviation of P(positive), from P(negative), P(positive) and std of both scores.
 
-        Half of what the probability changes from one standard deviation below to one above in
-        both scores, which rise and fall together; sqrt(p (1 - p)) is the most there can be.
+        Each score is taken for Phi(x) of a Gaussian x with the score's mean and deviation. Scores
+        rise and fall together, so that their widths add up as their logits do: each by its weight,
+        and by d logit / dx there and at the calibrated probability.
         """
-        z = kept_off(np.log(positive) - np.log(negative))
-        less = np.maximum(positive - stds, NOTHING), np.maximum(negative - stds, NOTHING)
-        # Differences of logarithms: those of confident scores keep their digits.
-        down = np.log(positive / less[0]) + np.log1p(stds / negative)
-        up = np.log(negative / less[1]) + np.log1p(stds / positive)
-        low, high = self.both(z - down), self.both(z + up)
-        change = np.where(low[:, 1] > 0.5, low[:, 0] - high[:, 0], high[:, 1] - low[:, 1])
-        return np.minimum(0.5 * change, np.sqrt(np.prod(self.both(z), axis=1)))
+        score = quantile(np.log(negative), np.log(positive))
+        both = self.both(kept_off(np.log(positive) - np.log(negative)))
+        calibrated = quantile(*np.log(both).T)
+        logit_widths = width(score, stds) * np.exp(_log_logit_slope(score))
+        own = (logit_widths @ self.weights) * np.exp(-_log_logit_slope(calibrated))
+        return spread(calibrated, own)
+
+
+def quantile(log_negative: Array, log_positive: Array) -> Array:
+    """-|x| for the probability Phi(x): which label is the rarer one does not matter here."""
+    return special.ndtri_exp(np.minimum(np.minimum(log_negative, log_positive), -np.log(2)))
+
+
+def spread(x: Array, width: Array) -> Array:
+    """Standard deviation of Phi(y) over Gaussian y of that width, where Phi(y) averages to Phi(x).
+
+    It is at most sqrt(p (1 - p)), which it nears as the width grows.
+
+    >>> spread(np.zeros(3), np.array([0.0, 1.0, 1e4])).round(3)
+    array([0.   , 0.289, 0.5  ])
+    """
+    return Probit().moments(-x * np.sqrt(1 + width**2), width**2).std
+
+
+def width(x: Array, std: Array) -> Array:
+    """The width that has this `spread`, by bisection of its logarithm.
+
+    >>> width(np.array([-1.0]), spread(np.array([-1.0]), np.array([0.5]))).round(6)
+    array([0.5])
+    """
+    low, high = np.full(x.shape, -WIDEST), np.full(x.shape, WIDEST)
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        narrow = spread(x, np.exp(middle)) < std
+        low, high = np.where(narrow, middle, low), np.where(narrow, high, middle)
+    return np.where(std > 0, np.exp(high), 0.0)
+
+
+def _log_logit_slope(x: Array) -> Array:
+    """log of d logit(Phi(x)) / dx = phi(x) / (Phi(x) Phi(-x))."""
+    return -0.5 * x**2 - LOG_SQRT_2PI - special.log_ndtr(x) - special.log_ndtr(-x)
 
 
 def logits(joint: Array, best: Array) -> Array:

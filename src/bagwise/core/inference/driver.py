@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from bagwise.core.inference.reliability import learn_reliability
 from bagwise.core.inference.sites import Chunk, ClimbableSites, Q, Sites, latent_mean, standard_q
 from bagwise.core.inference.thinning import START_MEAN, thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
@@ -112,15 +113,24 @@ def fit_q(
     else:
         # A mean learned from the evidence stays: the mean-field bound would push it far down.
         limits["learn_mean"] = learn_mean and not needs_evidence
-        result = _variational(problem, h, sweeper, limits, learn_H)
+        from_mode = needs_evidence and problem.sites.plain_start_too
+        result = _variational(problem, h, sweeper, limits, learn_H, from_mode)
     warn_if_constant(sweeper, result.q, problem.likelihood)
     return result
 
 
 def _variational(
-    problem: Problem, h: Hyperparameters, sweeper: Sweeper, limits: dict[str, Any], learn_H: bool
+    problem: Problem,
+    h: Hyperparameters,
+    sweeper: Sweeper,
+    limits: dict[str, Any],
+    learn_H: bool,
+    from_mode: bool,
 ) -> Result:
-    """Ascent on the ELBO."""
+    """Ascent on the ELBO, `from_mode` also from the mode whose evidence chose h.
+
+    With large bags the bound has optima far below the best, one of which N(0, I) may lead to.
+    """
 
     def climb(stage: str, sites: Sites, q: Q) -> tuple[Q, Trace]:
         return optimise(problem.monitor, stage, sites, sweeper, q, **limits)
@@ -129,10 +139,22 @@ def _variational(
         return climb(f"vi, {stage}", problem.sites.with_likelihood(likelihood), q)
 
     q, trace = best_of_starts("vi", problem.sites, standard_q(len(problem.Z), h.c0), climb)
+    mode = _mode_found(problem, h, sweeper) if from_mode else None
+    if mode is not None:
+        found = climb("vi, from the mode", problem.sites, mode)
+        q, trace = max((q, trace), found, key=lambda optimum: optimum[1].history[-1])
     if not learn_H:
         return Result(q, h.kernel, trace)
     H, q, trace = learn_reliability(sweeper, problem.likelihood, q, trace, refit)
     return Result(q, h.kernel, trace, H=H)
+
+
+def _mode_found(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:
+    """Laplace's approximation as a start; None where it breaks down, since others are left."""
+    try:
+        return _climbed(problem, h, sweeper, {"max_iter": 100, "tol": 1e-6}, warn=False).q
+    except (FloatingPointError, NotPositiveDefiniteError):
+        return None
 
 
 def best_of_starts(
@@ -219,25 +241,41 @@ def learning_data(problem: Problem, kernel: Kernel, mean: float | None) -> Train
     def work(state: State | None) -> State:
         features = whitener(kernel, problem.Z, problem.jitter)
         rng = np.random.default_rng(problem.seed)
-        return vars(thin(data, problem.likelihood, features, mean, LEARNING_ROWS, rng))
+        # A fit that takes negative bags for mislabelled ones would rank no rows.
+        rule = problem.likelihood.as_exact_rule()
+        return vars(thin(data, rule, features, mean, LEARNING_ROWS, rng))
 
     done = problem.monitor.run("thinning", work)
     return data.of_rows(done["rows"], done["weights"])
 
 
 def _learned(monitor: Monitor, objective: EvidenceObjective) -> Hyperparameters:
-    """Hyperparameters from the evidence, as one stage of a fit."""
+    """Hyperparameters from the evidence, as one stage of a fit, or two under a finite H.
 
-    def work(state: State | None) -> State:
-        h = learn(objective, monitor=monitor, state=state)
-        return {"kernel": h.kernel, "c0": h.c0}
+    Where bags are large, all negative ones look mislabelled to a finite H at the start, and the
+    evidence is flat there. The exact rule leads away from it.
+    """
 
-    done = monitor.run("hyperparameters", work)
-    return Hyperparameters(done["kernel"], done["c0"])
+    def stage(name: str, objective: EvidenceObjective) -> Hyperparameters:
+        def work(state: State | None) -> State:
+            h = learn(objective, monitor=monitor, state=state)
+            return {"kernel": h.kernel, "c0": h.c0}
+
+        done = monitor.run(name, work)
+        return Hyperparameters(done["kernel"], done["c0"])
+
+    if np.isfinite(objective.likelihood.H):
+        exact = stage("hyperparameters, exact rule", objective.as_exact_rule())
+        objective = replace(objective, also=(exact,))
+    return stage("hyperparameters", objective)
 
 
 def _climbed(
-    problem: Problem, h: Hyperparameters, sweeper: Sweeper, limits: dict[str, Any]
+    problem: Problem,
+    h: Hyperparameters,
+    sweeper: Sweeper,
+    limits: dict[str, Any],
+    warn: bool = True,
 ) -> Result:
     """Laplace's approximation as one stage of a fit."""
     laplace, monitor = Laplace(problem.likelihood, sweeper), problem.monitor
@@ -247,8 +285,9 @@ def _climbed(
         # only its path made attractive: with it, one class of birdsong fell from an AUC of .94
         # to .33.
         mode = laplace.mode(laplace.start(h.c0), h.c0, monitor=monitor, state=state, **limits)
-        warn_unless_converged(mode.trace, limits["max_iter"], limits["tol"])
-        return as_state(mode.as_q(h.c0), mode.evidence_trace())
+        if warn:
+            warn_unless_converged(mode.trace, limits["max_iter"], limits["tol"])
+        return as_state(mode.as_q(h.c0), mode.evidence_trace(), finished=not warn)
 
     q, trace = from_state(monitor.run("laplace", work))
     return Result(q, h.kernel, trace)

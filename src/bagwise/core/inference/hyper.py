@@ -9,7 +9,7 @@ labels do not determine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,7 @@ class EvidenceObjective:
     learn_mean: bool
     prior_scale: float = 0.2
     mean_scale: float = 1.0  # wider ones let large bags drive the mean far down
+    also: tuple[Hyperparameters, ...] = ()  # further places where the search may start
 
     def __post_init__(self) -> None:
         self.v: Array | None = None  # warm start: the mode of the last accepted step
@@ -59,6 +60,10 @@ class EvidenceObjective:
         self.centre = self.pack(self.anchor)
         self.scale = np.full(self.centre.size, self.prior_scale)
         self.scale[self.centre.size - self.learn_mean :] = self.mean_scale
+
+    def as_exact_rule(self) -> EvidenceObjective:
+        """The same for bag labels that are never wrong."""
+        return replace(self, likelihood=self.likelihood.as_exact_rule())
 
     def pack(self, h: Hyperparameters) -> Array:
         """The learned part as a vector."""
@@ -112,7 +117,7 @@ def learn(
     monitor: Monitor | None = None,
     state: State | None = None,
 ) -> Hyperparameters:
-    """Maximise the evidence, from the start or the anchor, whichever is better.
+    """Maximise the evidence, from the best of the start, the anchor and what the objective adds.
 
     `state` is what the monitor was given after a step of a run that goes on.
     """
@@ -137,16 +142,22 @@ def learn(
         found = Search(**{k: state[k] for k in ("x", "value", "gradient", "pairs")})
         u = search(found, past=state["step"])
         return objective.unpack(objective.centre + objective.scale * u)
-    starts = [objective.pack(objective.start), objective.centre]
-    if starts[0].size == 0:
+    if objective.centre.size == 0:
         return objective.start
-    if not np.allclose(starts[0], starts[1]):
-        starts.sort(key=lambda x: objective(x)[0])
-    u = (starts[0] - objective.centre) / objective.scale
+    u = (_best_start(objective) - objective.centre) / objective.scale
     first = Search(u, *in_prior_units(u))
     objective.accept()
     u = search(first)
     return objective.unpack(objective.centre + objective.scale * u)
+
+
+def _best_start(objective: EvidenceObjective) -> Array:
+    """Where the evidence is largest among the places to start from."""
+    starts = [objective.pack(objective.start)]
+    for x in (objective.centre, *map(objective.pack, objective.also)):
+        if not any(np.allclose(x, y) for y in starts):
+            starts.append(x)
+    return starts[0] if len(starts) == 1 else min(starts, key=lambda x: objective(x)[0])
 
 
 @dataclass(frozen=True)
