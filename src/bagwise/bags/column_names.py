@@ -29,10 +29,7 @@ _CODES = {"barcode", "uid", "uuid", "guid", "mrn"}
 _COUNTS = ("number", "no", "nr", "num", "index", "idx", "id")
 # What tables number: an image number is an id, an Euler number is measured.
 _THINGS = set(
-    "accession animal bag block cell case core donor file frame image img instance item lot "
-    "molecule mouse nucleus obs observation object participant patch patient person plate record "
-    "recording region roi row sample scan series slide specimen spot study subject tile visit "
-    "well".split()
+    ["accession", "animal", "bag", "block", "cell", "case", "core", "donor", "file", "frame", "image", "img", "instance", "item", "lot", "molecule", "mouse", "nucleus", "obs", "observation", "object", "participant", "patch", "patient", "person", "plate", "record", "recording", "region", "roi", "row", "sample", "scan", "series", "slide", "specimen", "spot", "study", "subject", "tile", "visit", "well"]
 )
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 _FEW_ROWS = 10  # up to here whole numbers may count rows by chance

@@ -31,6 +31,7 @@ CONTROLLED = 0.03  # P0 above which the number of positive instances tells much 
 REPLICATES = 8  # parts of the draws whose scatter tells the error
 ABSOLUTE = 6e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
 RELATIVE = 0.01  # and of P0, relative to it: 0.02 is aimed at
+MOST_NUMBERS = 2**26  # rows times draws of a bag: the largest make do with fewer draws
 NUMBERS_AT_ONCE = 2**20  # rows times draws, 8 MiB
 NEWTON_STEPS = 8
 FIRST = 16  # directions of v that get the best points, before those of the residuals
@@ -78,7 +79,7 @@ class Latents:
 
     def of(self, bags: Array) -> Latents:
         """Some of the bags."""
-        sizes = np.diff(np.append(self.starts, len(self.mu)))[bags]
+        sizes = self.sizes[bags]
         starts = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(self.starts[bags] - starts, sizes)
         G, rest = self.G[rows], self.rest[rows]
@@ -86,9 +87,14 @@ class Latents:
         return Latents(*known, self.mu[rows], self.A[rows], G, rest, starts)
 
     @property
+    def sizes(self) -> Array:
+        """Rows of each bag."""
+        return np.diff(np.append(self.starts, len(self.mu)))
+
+    @property
     def bag_index(self) -> Array:
         """The bag of each row."""
-        return np.repeat(np.arange(len(self.starts)), np.diff(np.append(self.starts, len(self.mu))))
+        return np.repeat(np.arange(len(self.starts)), self.sizes)
 
 
 @dataclass(frozen=True)
@@ -191,7 +197,8 @@ def joint_moments(
         moments.log_negative[todo] = estimate.log_negative
         moments.log_positive[todo] = estimate.log_positive
         moments.log_ratio[todo] = _log_ratio(sampled, estimate)
-        large = np.flatnonzero(estimate.too_wide)
+        affordable = latents.sizes * 4 * n <= MOST_NUMBERS
+        large = np.flatnonzero(estimate.too_wide & affordable)
         if len(large) == 0:
             break
         todo, before = todo[large], n
