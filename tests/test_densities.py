@@ -1,5 +1,8 @@
 """Scale mixtures and the psi models built on them."""
 
+import math
+import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -222,6 +225,35 @@ def test_improper_gamma_warns() -> None:
 def test_growing_theta_warns() -> None:
     with pytest.warns(UserWarning, match="not a Gaussian scale mixture"):
         check_density((lambda x: -(x**4) - x**2, lambda x: -4 * x**3 - 2 * x))
+
+
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        (PsiVGPMIL(psi=(lambda x: -(x**4) - x**2, lambda x: -4 * x**3 - 2 * x)), "scale mixture"),
+        (GammaVGPMIL(alpha=0.4), "not a proper density"),
+    ],
+    ids=["growing", "improper"],
+)
+def test_a_fit_warns_of_psi_once(model: PsiVGPMIL, match: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.set_params(n_inducing=5, max_iter=3, random_state=0).fit(separable_bags(24, 2))
+    own = [w for w in caught if re.search(match, str(w.message))]
+    assert len(own) == 1 and own[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "psi",
+    [
+        (lambda x: -math.log(4 + x * x / 2), lambda x: -x / (4 + x**2 / 2)),
+        (lambda x: -np.log(4 + x**2 / 2), lambda x: -1.0 if x > 0 else 0.0),
+        (lambda x: -0.5, lambda x: -x),
+    ],
+)
+def test_functions_take_arrays(psi: tuple) -> None:
+    with pytest.raises(TypeError, match="take arrays and return one value for each"):
+        PsiVGPMIL(psi=psi).fit(separable_bags(10, 2))
 
 
 @pytest.mark.parametrize(

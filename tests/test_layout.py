@@ -15,9 +15,10 @@ PACKAGE = SRC / "bagwise"
 # From the bottom of the library to the top. A name stands for a file or for a whole package, whose
 # files may import each other; those of one line may not.
 LAYERS = [
+    ("core.warnings",),
     ("kernels", "densities"),
     ("bags",),
-    ("core.parameters", "core.linalg", "core.links", "core.threads", "core.warnings"),
+    ("core.parameters", "core.linalg", "core.links", "core.threads"),
     ("core.features", "core.inducing"),
     ("core.files",),
     ("core.likelihoods",),

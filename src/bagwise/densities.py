@@ -6,7 +6,6 @@ secant psi; its mixing variable is Polya-Gamma. `theta` is the expected precisio
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -14,6 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+
+from bagwise.core.warnings import warn_user
 
 Array = NDArray[Any]
 
@@ -79,11 +80,9 @@ class Gamma:
     def __post_init__(self) -> None:
         _check_positive(self, "alpha", "beta")
         if self.alpha <= 0.5:
-            warnings.warn(
+            warn_user(
                 f"psi with alpha = {self.alpha:g} <= 1/2 is not a proper density; the updates are "
-                "still defined, but the model is not: use alpha > 1/2",
-                UserWarning,
-                stacklevel=3,
+                "still defined, but the model is not: use alpha > 1/2"
             )
 
     def log_psi(self, xi: Array) -> Array:
@@ -212,20 +211,32 @@ def is_normalised(density: Density) -> bool:
     return bool(np.ptp(log_excess(density, np.linspace(0, 30, 61))) < 1e-6)
 
 
+_ARRAYS = (
+    "the functions of psi take arrays and return one value for each number in them, but one {}; "
+    "write them with numpy, as np.log(x) in place of math.log(x), and constants as 0 * x + c"
+)
+
+
+def as_density(psi: Any) -> Density:
+    """A density object, or one made of a pair (log_psi, its derivative)."""
+    density: Any = FunctionDensity(*psi) if isinstance(psi, tuple) and len(psi) == 2 else psi
+    if not (hasattr(density, "log_psi") and hasattr(density, "theta")):
+        raise TypeError(
+            "psi must be a density with log_psi and theta, such as bagwise.densities.Gamma(1, 4), "
+            f"or a pair (log_psi, derivative) of functions, got {psi!r}"
+        )
+    return density
+
+
 def check_density(psi: Any) -> Density:
     """A usable density: a density object or a pair (log_psi, its derivative).
 
     Rejects NaN, negative precisions and a theta that is not that of log_psi; warns where theta
     grows, since then psi is not a mixture of Gaussians and the bound does not hold.
     """
-    density = FunctionDensity(*psi) if isinstance(psi, tuple) and len(psi) == 2 else psi
-    if not (hasattr(density, "log_psi") and hasattr(density, "theta")):
-        raise TypeError(
-            "psi must be a density with log_psi and theta, such as bagwise.densities.Gamma(1, 4), "
-            f"or a pair (log_psi, derivative) of functions, got {psi!r}"
-        )
+    density = as_density(psi)
     grid = np.concatenate([[0.0], np.geomspace(1e-2, 1e2, 200)])
-    theta, log_psi = density.theta(grid), density.log_psi(grid)
+    theta, log_psi = _of_arrays(density.theta, grid), _of_arrays(density.log_psi, grid)
     if not (np.all(np.isfinite(theta)) and np.all(np.isfinite(log_psi)) and np.all(theta > 0)):
         raise ValueError(
             "psi must give finite log_psi and positive finite theta = -(log psi)'(x)/x for x in "
@@ -234,13 +245,22 @@ def check_density(psi: Any) -> Density:
         )
     _check_agreement(density, grid[1:])
     if np.any(np.diff(theta) > 1e-9 * theta[0]):
-        warnings.warn(
+        warn_user(
             "psi is not a Gaussian scale mixture: theta(x) = -(log psi)'(x)/x is not decreasing, "
-            "so the updates need not raise the bound",
-            UserWarning,
-            stacklevel=3,
+            "so the updates need not raise the bound"
         )
     return density
+
+
+def _of_arrays(function: Callable[[Array], Array], x: Array) -> Array:
+    """One value for each of x; functions that take single numbers only are refused."""
+    try:
+        values = np.asarray(function(x))
+    except (TypeError, ValueError) as error:
+        raise TypeError(_ARRAYS.format(f"fails for one: {error}")) from error
+    if values.shape != x.shape:
+        raise TypeError(_ARRAYS.format(f"returns shape {values.shape} for shape {x.shape}"))
+    return values
 
 
 def _check_agreement(density: Density, x: Array) -> None:

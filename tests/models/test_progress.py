@@ -44,7 +44,7 @@ def test_a_terminal_shows_stage_step_objective_and_time(terminal: Terminal) -> N
     model = bw.VGPMIL(n_inducing=8, random_state=0, learn_hyperparameters=False)
     model.fit(make_bags(), callbacks=[bars])
     shown = plain(terminal.getvalue())
-    assert f"VGPMIL: vi, Newton, step {model.n_iter_}, ELBO {model.elbo_:.6g}, 0:0" in shown
+    assert re.search(rf"VGPMIL: vi.*, step \d+, ELBO {model.elbo_:.6g}, 0:0", shown)
     assert terminal.getvalue().endswith("\x1b[2K")  # the line is taken away
     assert "\x1b[?25h" in terminal.getvalue()  # and the cursor is back
 

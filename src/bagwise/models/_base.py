@@ -25,7 +25,7 @@ from bagwise.core.files.modelfile import register, write_state
 from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.parameters import check_integer
-from bagwise.core.posteriors.gaussian import Predicted, columns, parts_of
+from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, columns, log_odds, parts_of
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
@@ -67,6 +67,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     standardize: str | bool
     random_state: Any
     _posterior_type: ClassVar[type]
+    _remedies: str  # what may help where bags are ranked near chance
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show a model's own arguments and the shared ones in one signature.
@@ -335,8 +336,13 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             return  # what is in files or with workers is not read once more
         some = some_of_each_class(bags, T, RANKED_ROWS)
         ranked = bags if len(some) == len(bags) else bags[some]
-        p, _ = self._predictor(ranked).bags(ranked.X, ranked.offsets, "joint")
-        warn_near_chance(p, ranked, T[some], "even the bags that the model was fitted to")
+        score = self.bag_score if self.bag_score in BAG_SCORES else "joint"
+        found: Predicted = self._predictor(ranked).predicted(
+            ranked.X, ranked.offsets, joint=score == "joint", instances=True, second=False
+        )
+        own, best = (log_odds(found.bags(name)) for name in (score, "max"))
+        fitted = "even the bags that the model was fitted to"
+        warn_near_chance(own, ranked, T[some], fitted, self._remedies, best)
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

@@ -56,6 +56,10 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
 
     posterior_: Posterior
     _posterior_type = Posterior
+    _remedies = (
+        "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
+        "more inducing points, another model (MIRVM where few of many features matter)"
+    )
     _link: ClassVar[str]
     _start_variance: ClassVar[float]  # of the kernel, on the scale of the link
     _inferences: ClassVar[tuple[str, ...]] = ("vi", "laplace")

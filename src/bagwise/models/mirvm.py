@@ -59,6 +59,11 @@ class LinearMIL(BagClassifierMIL):
     _posterior_type: ClassVar[type] = LinearPosterior
     _stage: str = "evidence"  # what callbacks are told
 
+    _remedies = (
+        "kernel=bagwise.kernels.RBF() where no straight line parts the instances, another model "
+        "(ProbitVGPMIL)"
+    )
+
     def __init__(
         self,
         *,
@@ -379,6 +384,8 @@ class RVM(MIRVM):
     >>> RVM(random_state=0).fit(data.bags).predict_proba(data.bags).shape == (len(data.bags), 2)
     True
     """
+
+    _remedies = "a model that knows bags (MIRVM, ProbitVGPMIL)"
 
     def _design(
         self, bags: Bags, T: NDArray[np.bool_], known: Array | None, features: FeatureMap

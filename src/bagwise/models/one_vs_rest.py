@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from bagwise.bags.checks import as_1d, refuse_masked, show
 from bagwise.core.files.modelfile import ModelFileError, write_state
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
+from bagwise.core.warnings import warn_user
 from bagwise.models._base import bag_accuracy, register_kernels, same_unit
 from bagwise.models.fitting import all_or_nothing
 from bagwise.models.inputs import (
@@ -40,6 +42,7 @@ from bagwise.models.states import (
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
+Said = list[tuple[type[Warning], str]]
 
 
 class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
@@ -126,11 +129,12 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         _check_no_instance_labels(bags)
         check_magnitude(bags, self.estimator)
         shared = _with_shared_inducing(self.estimator, bags.X)
-        models = Parallel(n_jobs=self.n_jobs)(
+        fits = Parallel(n_jobs=self.n_jobs)(
             delayed(_fit_class)(shared, bags, T[:, k]) for k in range(len(classes))
         )
+        _warn_by_class(classes, [said for _, said in fits])
         with all_or_nothing(self):
-            self.estimators_: list[Any] = models
+            self.estimators_: list[Any] = [model for model, _ in fits]
             self.classes_ = classes
             self.multilabel_ = multilabel
             record_features(self, bags)
@@ -445,8 +449,19 @@ def _kernel_units(X: Array, standardize: Any) -> Array:
     return np.ones(X.shape[1], dtype=X.dtype)
 
 
-def _fit_class(estimator: Any, bags: Bags, positive: Flags) -> Any:
-    return clone(estimator).fit(bags.with_labels(positive.astype(np.int64)))
+def _fit_class(estimator: Any, bags: Bags, positive: Flags) -> tuple[Any, Said]:
+    """The model of one class and its warnings, which would be lost or nameless in a process."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = clone(estimator).fit(bags.with_labels(positive.astype(np.int64)))
+    return model, [(w.category, str(w.message)) for w in caught]
+
+
+def _warn_by_class(classes: Array, said: list[Said]) -> None:
+    """Give the warnings of every class once, with its name, at the line that called `fit`."""
+    for name, own in zip(classes.tolist(), said, strict=True):
+        for category, message in dict.fromkeys(own):
+            warn_user(f"class {name!r}: {message}", category)
 
 
 def _given_one_class(p: Array) -> Array:

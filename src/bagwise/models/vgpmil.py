@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from bagwise.densities import (
     Laplace,
     PolyaGamma,
     StudentT,
+    as_density,
     check_density,
     is_normalised,
 )
@@ -261,8 +263,17 @@ class PsiVGPMIL(_LogisticMIL):
         estimate.check(largest_error)
         return float(self.elbo_ - estimate.value)
 
+    def _check_parameters(self) -> None:
+        if not hasattr(self, "_fixed_scaling"):  # refits are part of a fit, whose psi was checked
+            self._check_density()
+        super()._check_parameters()
+
+    def _check_density(self) -> None:
+        """What is to be said of psi is said here, once per fit."""
+        check_density(self._density())
+
     def _density(self) -> Density:
-        return check_density(HyperbolicSecant() if self.psi is None else self.psi)
+        return as_density(HyperbolicSecant() if self.psi is None else self.psi)
 
     def _argument(self, name: str) -> Any:
         value = getattr(self, name)
@@ -340,8 +351,13 @@ class GammaVGPMIL(PsiVGPMIL):
         self.alpha = alpha
         self.beta = beta
 
+    def _check_density(self) -> None:
+        Gamma(self.alpha, self.beta)
+
     def _density(self) -> Density:
-        return Gamma(self.alpha, self.beta)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said by the check
+            return Gamma(self.alpha, self.beta)
 
     def _kernel_variance(self) -> float:
         return 0.5

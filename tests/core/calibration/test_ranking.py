@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def test_few_bags_must_say_it_more_clearly(n_bags: int, value: float, warned: bo
     assert auc(score, T) == pytest.approx(value, abs=0.5 / n)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_near_chance(score, bags, T, "bags")
+        warn_near_chance(score, bags, T, "bags", "more")
     assert [w.category for w in caught] == [bw.NearChanceWarning] * warned
 
 
@@ -68,7 +69,7 @@ def test_bags_of_a_group_are_not_counted_twice() -> None:
     bags = meaningless(40, groups=np.arange(40) // 8)
     T = np.asarray(bags.y) == 1
     assert class_counts(bags, T) == (5, 5)
-    warn_near_chance(np.zeros(40), bags, T, "bags")  # five patients could be bad luck
+    warn_near_chance(np.zeros(40), bags, T, "bags", "more")  # five patients could be bad luck
 
 
 def test_left_out_bags_near_chance_are_a_warning() -> None:
@@ -90,6 +91,48 @@ def test_fitted_bags_near_chance_are_a_warning() -> None:
     ):
         with pytest.warns(bw.NearChanceWarning, match="even the bags that .* fitted to"):
             model.fit(flat)
+
+
+@pytest.mark.parametrize("cls", [bw.MIRVM, bw.RVM, bw.MILogisticRegression])
+def test_remedies_are_arguments_of_the_model(cls: type) -> None:
+    bags = meaningless()
+    with pytest.warns(bw.NearChanceWarning, match="try ") as caught:
+        cls(random_state=0).fit(bags.with_X(np.zeros_like(bags.X)))
+    named = set(re.findall(r"(\w+)=", str(caught[0].message)))
+    assert named <= set(cls().get_params()) and "inducing" not in str(caught[0].message)
+
+
+@pytest.mark.filterwarnings("error::bagwise.NearChanceWarning")
+def test_probabilities_that_round_to_one_are_no_ties() -> None:
+    """Positive bags have more of what makes all of them certain."""
+    x = np.random.default_rng(0).normal(size=(2000, 1))
+    model = bw.MILogisticRegression(random_state=0, standardize=False)
+    model.fit(x + np.arange(2000)[:, None] % 2, np.arange(2000) % 2)
+    bags = bw.Bags.from_list([100 * np.ones((2 + 2 * (b % 2), 1)) for b in range(40)])
+    assert np.all(model.predict_proba(bags)[:, 1] == 1)
+    model._check_ranking(bags, np.arange(40) % 2 == 1)
+
+
+def test_the_better_bag_score_is_named() -> None:
+    bags, T = meaningless(), np.arange(60) % 2 == 1
+    score, best = np.zeros(60), T.astype(float)
+    with pytest.warns(bw.NearChanceWarning, match=r"bag_score='max' would .* 1\.00: try"):
+        warn_near_chance(score, bags, T, "bags", "more", best)
+    with pytest.warns(bw.NearChanceWarning) as caught:
+        warn_near_chance(score, bags, T, "bags", "more", score)
+    assert "bag_score" not in str(caught[0].message)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_the_class_is_named(n_jobs: int) -> None:
+    bags = meaningless(90)
+    y = np.array(["a", "b", "c"])[np.arange(90) % 3]
+    flat = bags.with_X(np.zeros_like(bags.X))
+    model = bw.OneVsRestMIL(bw.MILogisticRegression(random_state=0), n_jobs=n_jobs)
+    with pytest.warns(bw.NearChanceWarning) as caught:
+        model.fit(flat, y)
+    assert [str(w.message)[:9] for w in caught] == ["class 'a'", "class 'b'", "class 'c'"]
+    assert {w.filename for w in caught} == {__file__}
 
 
 @pytest.mark.filterwarnings("error::bagwise.NearChanceWarning")
@@ -125,7 +168,7 @@ def test_a_given_graph_is_of_all_bags(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_line_says_it(tmp_path: Path) -> None:
     testing = pytest.importorskip("typer.testing")
-    from bagwise.cli import build_app
+    from bagwise.cli.app import build_app
 
     bags = meaningless()
     rows = ["bag_id,label,a,b"]

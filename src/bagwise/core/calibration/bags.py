@@ -74,11 +74,15 @@ class BagCalibration:
 
     def probability(self, scores: Array) -> Array:
         """P(positive) of bags with these logits (B, 2)."""
-        return special.expit(scores @ self.weights + self.intercept)
+        return special.expit(self.logit(scores))
+
+    def logit(self, scores: Array) -> Array:
+        """logit P(positive), by which no two bags tie that differ."""
+        return scores @ self.weights + self.intercept
 
     def both(self, scores: Array) -> Array:
         """P(negative) and P(positive), each with all its digits, (B, 2)."""
-        z = scores @ self.weights + self.intercept
+        z = self.logit(scores)
         return special.expit(np.column_stack([-z, z]))
 
     def deviation(self, negative: Array, positive: Array, stds: Array) -> Array:
@@ -167,10 +171,12 @@ def calibrate(
     seed: int,
     refit: Callable[[NDArray[np.int64]], Scores],
     keep: Callable[[str, Callable[[], Array]], Array] = lambda stage, work: work(),
+    remedies: str = "another model",
 ) -> BagCalibration:
     """Fit the calibration, where `refit(numbers of bags)` gives the scores of a fit to those.
 
-    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on.
+    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on. `remedies`
+    say what else may help where left-out bags are ranked near chance.
 
     Folds are stratified by label; whole groups are left out together.
 
@@ -191,7 +197,9 @@ def calibrate(
         raise FloatingPointError("scores of bags that were left out are not finite")
     x = _most_probable(scores, T)
     found = BagCalibration(x[:-1], float(x[-1]), len(bags))
-    warn_near_chance(found.probability(scores), bags, T, "bags that were left out of the fit")
+    left_out = "bags that were left out of the fit"
+    # Logits: probabilities that round to 1 would be ties.
+    warn_near_chance(found.logit(scores), bags, T, left_out, remedies, scores[:, 1])
     return found
 
 
@@ -225,6 +233,7 @@ class CalibratedMIL:
     posterior_: Any
     calibration_: BagCalibration | None
     why_not_calibrated_: str | None
+    _remedies: str
     _predictor: Callable[[Bags], Any]
     _frozen: Callable[[Flags], dict[str, Any]]  # arguments of a refit to these rows
 
@@ -248,7 +257,7 @@ class CalibratedMIL:
             return np.asarray(monitor.run(stage, lambda state: {"scores": work()})["scores"])
 
         try:
-            return calibrate(bags, T, seed, refit, keep), None
+            return calibrate(bags, T, seed, refit, keep, self._remedies), None
         except BREAKDOWNS as error:
             reason = f"a fit without a fifth of the bags broke down: {error}"
         warn_user(

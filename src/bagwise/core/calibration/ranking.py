@@ -16,25 +16,36 @@ Flags = NDArray[np.bool_]
 
 NEAR_CHANCE = 0.6  # an AUC below it is hardly better than guessing
 USEFUL = 0.75  # what the bags have to rule out before that is said: few bags rule out little
+CLEARLY = 0.1  # of an AUC
 ONE_SIDED = 1.645  # standard errors of a bound that holds in 95 of 100 cases
 
 
-def warn_near_chance(score: Array, bags: Bags, T: Flags, which: str) -> None:
+def warn_near_chance(
+    score: Array, bags: Bags, T: Flags, which: str, remedies: str, best: Array | None = None
+) -> None:
     """Warn where these scores rank positive bags hardly above negative ones.
 
-    `which` names the bags: left out of the fit, or those that were fitted to.
+    `which` names the bags: left out of the fit, or those that were fitted to. `remedies` are those
+    of the model. `best` are scores of each bag's most probable instance, which may rank better.
     """
     if not is_near_chance(score, bags, T):
         return
+    value = auc(score, T)
+    instance = "" if best is None else _better_by_instance(value, auc(best, T))
     warn_user(
-        f"{which} are ranked near chance: their AUC is {auc(score, T):.2f}, that of guessing 0.5 "
+        f"{which} are ranked near chance: their AUC is {value:.2f}, that of guessing 0.5 "
         f"({int(T.sum())} positive and {int((~T).sum())} negative bags); predictions of this model "
-        "tell little. Check that labels and bags belong together and that the features show what "
-        "the label is about; try standardize=True, learned hyperparameters (mean='learn', "
-        "learn_hyperparameters=True), more inducing points, another model (MIRVM where few of many "
-        "features matter), known instance labels or more bags",
+        f"tell little.{instance} Check that labels and bags belong together and that the features "
+        f"show what the label is about; try {remedies}, known instance labels or more bags",
         NearChanceWarning,
     )
+
+
+def _better_by_instance(value: float, of_best: float) -> str:
+    """What to say where the most probable instances rank bags clearly better."""
+    if of_best < USEFUL or of_best < value + CLEARLY:
+        return ""
+    return f" bag_score='max' would rank them with an AUC of {of_best:.2f}: try that first."
 
 
 def is_near_chance(score: Array, bags: Bags, T: Flags) -> bool:

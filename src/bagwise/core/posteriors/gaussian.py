@@ -57,6 +57,11 @@ def columns(found: Moments | None) -> tuple[Array, Array]:
     return np.exp(np.column_stack([found.log_negative, found.log_positive])), found.std
 
 
+def log_odds(found: Moments) -> Array:
+    """log P(y = 1) - log P(y = 0): no ties where probabilities round to 0 or 1."""
+    return found.log_positive - found.log_negative
+
+
 def parts_of(score: str) -> dict[str, bool]:
     """What a pass must find for a bag score."""
     return {"joint": score == "joint", "instances": score != "joint"}
@@ -353,7 +358,7 @@ class Posterior(FeaturePosterior):
 
 def most_probable(found: Moments, offsets: Array) -> Moments:
     """Each bag's most probable instance."""
-    logit = found.log_positive - found.log_negative  # has no ties at 0 and 1
+    logit = log_odds(found)
     top = np.array([a + np.argmax(logit[a:b]) for a, b in itertools.pairwise(offsets)])
     return Moments(*(x[top] for x in found))
 
