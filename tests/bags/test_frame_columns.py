@@ -110,6 +110,13 @@ def test_answers_of_no_are_features() -> None:
     assert bw.Bags.from_frame(frame).feature_names == ("smoker_no",)
 
 
+def test_numbers_with_gaps_are_looked_at_too() -> None:
+    frame = full_bags().to_frame()[["bag_id", "label", "area"]]
+    frame["lab_no"] = pd.array([None, *range(23)], dtype="Int64")
+    with pytest.warns(UserWarning, match=r"\['lab_no'\] left out, row numbers"):
+        assert bw.Bags.from_frame(frame).feature_names == ("area",)
+
+
 COUNTS = {
     "of the table": np.arange(24),
     "from 1": np.arange(24) + 1,

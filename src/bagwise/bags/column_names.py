@@ -28,8 +28,10 @@ _ROW_NUMBERS = {"index", "level_0", "row", "rowname", "rownames", "row_name", "r
 _CODES = {"barcode", "uid", "uuid", "guid", "mrn"}
 _COUNTS = ("number", "no", "nr", "num", "index", "idx", "id")
 # What tables number: an image number is an id, an Euler number is measured.
-_THINGS = set(
-    ["accession", "animal", "bag", "block", "cell", "case", "core", "donor", "file", "frame", "image", "img", "instance", "item", "lot", "molecule", "mouse", "nucleus", "obs", "observation", "object", "participant", "patch", "patient", "person", "plate", "record", "recording", "region", "roi", "row", "sample", "scan", "series", "slide", "specimen", "spot", "study", "subject", "tile", "visit", "well"]
+_THINGS = re.compile(
+    "accession|animal|bag|block|cell|case|core|donor|file|frame|image|img|instance|item|lot|"
+    "molecule|mouse|nucleus|obs|observation|object|participant|patch|patient|person|plate|record|"
+    "recording|region|roi|row|sample|scan|series|slide|specimen|spot|study|subject|tile|visit|well"
 )
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 _FEW_ROWS = 10  # up to here whole numbers may count rows by chance
@@ -85,11 +87,11 @@ def numbers_rows(name: Any, values: Any) -> bool:
     if plain not in _ROW_NUMBERS and plain not in _ID_NAMES and not _is_id_name(str(name)):
         return False
     array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        return False
     if plain.endswith("_no") and np.all((array == 0) | (array == 1)):
         return False  # smoker_yes, smoker_no
-    if array.dtype.kind == "f":
-        return bool(np.all(np.isnan(array) | (array == np.floor(array))))
-    return array.dtype.kind in "iu"
+    return bool(np.all(np.isnan(array) | (array == np.floor(array))))
 
 
 def _is_id_name(name: str) -> bool:
@@ -107,8 +109,8 @@ def _is_id_name(name: str) -> bool:
     if "id" in (words[0], last) or last in _CODES or (last == "no" and before):
         return True
     if last in _COUNTS:
-        return before in _THINGS
-    return any(last.endswith(c) and last.removesuffix(c) in _THINGS for c in _COUNTS)
+        return _THINGS.fullmatch(before) is not None
+    return any(last.endswith(c) and _THINGS.fullmatch(last.removesuffix(c)) for c in _COUNTS)
 
 
 def counts_rows(values: Any, bag_of_row: NDArray[np.intp]) -> bool:
