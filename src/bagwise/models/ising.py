@@ -124,7 +124,7 @@ class IsingVGPMIL(GaussianProcessMIL):
     def _run(self, problem: Problem) -> Result:
         alone = super()._run(problem)
         sweeper = problem.data.sweeper(whitener(alone.kernel, problem.Z, self.jitter))
-        self.coupling_gains_ = None
+        self.coupling_gains_: Array | None = None
         if self.coupling == "learn":
             return self._learn_coupling(problem.monitor, sweeper, alone)
         self.coupling_ = float(self.coupling)
@@ -142,8 +142,8 @@ class IsingVGPMIL(GaussianProcessMIL):
         def work(state: State | None) -> State:
             return {"gains": coupling_gains(sweeper, alone.q)}
 
-        self.coupling_gains_ = np.asarray(monitor.run("coupling", work)["gains"])
-        self.coupling_ = chosen_coupling(self.coupling_gains_)
+        gains = np.asarray(monitor.run("coupling", work)["gains"])
+        self.coupling_gains_, self.coupling_ = gains, chosen_coupling(gains)
         while self.coupling_ > 0:
             result = self._coupled(monitor, sweeper, alone, self.coupling_)
             if not agreement(sweeper, result.q, alone.q) < CONTRADICTION:
