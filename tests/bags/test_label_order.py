@@ -215,11 +215,17 @@ def test_dicts_and_tables_of_one_column_are_found_by_their_ids(bags: bw.Bags) ->
         bags.with_labels({i: 1 for i in bags.ids[1:]})
 
 
+def test_tables_of_several_columns_are_refused(bags: bw.Bags) -> None:
+    table = pd.DataFrame({"label": bags.y, "site": bags.y}, index=bags.ids)
+    with pytest.raises(ValueError, match=r"one-dimensional.*pass y\['label'\]"):
+        bags.with_labels(table)
+
+
 def test_missing_and_other_ids_are_named(bags: bw.Bags) -> None:
     y = pd.Series(bags.y, index=bags.ids)
     row_ids = bags.ids[bags.bag_index]
     last = bags.ids[-1]
-    with pytest.raises(ValueError, match=rf"index of y must hold.*lacks \['{last}'\].*y\.loc\["):
+    with pytest.raises(ValueError, match=rf"index of y must hold.*lacks \['{last}'\]; give these"):
         bw.Bags.from_arrays(bags.X, row_ids, y.iloc[:-1])
     some_rows = row_ids != last
     with pytest.raises(ValueError, match=rf"it has \['{last}'\] besides; .*y\.loc\["):

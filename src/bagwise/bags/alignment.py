@@ -30,7 +30,9 @@ def in_bag_order(values: Any, ids: Array, name: str, *, building: bool = False) 
     """
     wanted = ids.tolist()
     if isinstance(values, Mapping):
-        _check_same_ids(list(values), wanted, f"the keys of {name}", _chosen_keys(name))
+        _check_same_ids(
+            list(values), wanted, f"the keys of {name}", f"{{i: {name}[i] for i in bag_ids}}"
+        )
         return [values[i] for i in wanted]
     if not has_index(values):
         return values
@@ -43,7 +45,9 @@ def in_bag_order(values: Any, ids: Array, name: str, *, building: bool = False) 
     shared = sum(i in place for i in wanted)
     if len(values) != len(ids):
         if shared and len(place) == len(index) and not _are_row_numbers(values.index):
-            _check_same_ids(index, wanted, f"the index of {name}", _chosen_rows(name))
+            _check_same_ids(
+                index, wanted, f"the index of {name}", f"{name}.loc[np.unique(bag_ids)]"
+            )
         return values  # a wrong length is an error of its own
     if _is_default(values.index):
         _refuse_ambiguous(index, wanted, name)
@@ -141,25 +145,22 @@ def _refuse_row_numbers(index: list[Any], name: str) -> None:
     )
 
 
-def _chosen_keys(name: str) -> str:
-    return f"give every bag an entry, and leave others out: {{i: {name}[i] for i in bag_ids}}"
-
-
-def _chosen_rows(name: str) -> str:
-    return f"give every bag an entry, and leave others out: {name}.loc[np.unique(bag_ids)]"
-
-
-def _check_same_ids(found: list[Any], wanted: list[Any], whose: str, remedy: str) -> None:
-    """Raise unless ids are those of the bags, in any order."""
+def _check_same_ids(found: list[Any], wanted: list[Any], whose: str, chosen: str) -> None:
+    """Raise unless ids are those of the bags, in any order; `chosen` leaves others out."""
     there, known = set(found), set(wanted)
     missing = [i for i in dict.fromkeys(wanted) if i not in there]
     other = [i for i in found if i not in known]
     if missing or other:
-        parts = [f"it lacks {some(missing)}"] if missing else []
-        parts += [f"it has {some(other)} besides"] if other else []
+        parts, remedies = [], []
+        if missing:
+            parts.append(f"it lacks {some(missing)}")
+            remedies.append("give these bags an entry, or leave them out of the bags")
+        if other:
+            parts.append(f"it has {some(other)} besides")
+            remedies.append(f"leave the others out: {chosen}")
         raise ValueError(
             f"{whose} must hold the bag ids, {len(wanted)}; got {len(found)}: "
-            f"{' and '.join(parts)}; {remedy}"
+            f"{' and '.join(parts)}; {'; '.join(remedies)}"
         )
 
 

@@ -78,9 +78,11 @@ def as_1d(values: ArrayLike, name: str) -> Array:
     if mixed and _has_text(values):
         array = np.asarray(values, dtype=object)
     if array.ndim != 1:
+        columns = getattr(values, "columns", None)  # of a pandas table
+        one = f"{name}.ravel()" if columns is None else f"{name}[{columns[0]!r}]"
         raise ValueError(
-            f"{name} must be one-dimensional; got shape {array.shape}; "
-            f"for a single column pass {name}.ravel()"
+            f"{name} must be one-dimensional; got shape {array.shape}; for a single column pass "
+            f"{one}"
         )
     row = _first_missing(array)
     if row is not None:
