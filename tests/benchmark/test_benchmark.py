@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from typer.testing import CliRunner
 
 import bagwise as bw
-from bagwise import cli
 from bagwise.baselines import MILR, SIL, MeanPoolLogistic
 from bagwise.benchmark import (
     ConfigurationError,
@@ -30,6 +29,7 @@ from bagwise.benchmark import (
     summary_table,
 )
 from bagwise.benchmark.registry import DEFAULT_MODELS, SETS
+from bagwise.cli import app as cli
 from bagwise.datasets import make_bags
 from bagwise.metrics import accuracy, roc_auc
 

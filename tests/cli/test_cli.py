@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import bagwise
-from bagwise import ProbitVGPMIL, cli
+from bagwise import ProbitVGPMIL
+from bagwise.cli import app as cli
 from bagwise.cli import demo
 
 

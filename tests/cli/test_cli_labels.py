@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_cli_tables import good, refused, run, small_frame
 
 import bagwise as bw
+from command_line import good, refused, run, small_frame
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_cli_tables import good, refused, run, small_frame
 
 import bagwise as bw
 from bagwise.bags.decimal_commas import has_decimal_commas
@@ -14,6 +13,7 @@ from bagwise.cli.label_leaks import suspects
 from bagwise.io.columns import Columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import read_table
+from command_line import good, refused, run, small_frame
 
 COMMON = ("--label", "diagnosis", "--positive", "cancer")
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cli_tables import good, refused, small_frame
 
 import bagwise as bw
 from bagwise.bags.rows import column_moments
@@ -26,6 +25,7 @@ from bagwise.core.linear import penalty
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
 from bagwise.distributed.passes import PartChunks
+from command_line import good, refused, small_frame
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings(

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bagwise as bw
-from bagwise import cli
+from bagwise.cli import app as cli
 
 BAGS = [np.zeros((2, 4)), np.ones((2, 4))]
 

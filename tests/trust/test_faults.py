@@ -24,17 +24,11 @@ import numpy as np
 import pytest
 
 import bagwise as bw
+from bagwise.core.files import atomic
 from bagwise.core.inference.checkpoints import previous
 from bagwise.distributed import DaskBags, PartError, cluster
 from bagwise.distributed.cluster import Cluster
-from bagwise.io import (
-    ModelFileError,
-    atomic,
-    read_state,
-    write_geojson,
-    write_predictions,
-    write_table,
-)
+from bagwise.io import ModelFileError, read_state, write_geojson, write_predictions, write_table
 from bagwise.report import write_report
 from fuzzing import damaged, small_bags
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bagwise.io import SCHEMA_VERSION, ModelFileError, modelfile, read_state, register, write_state
+from bagwise.core.files import modelfile
+from bagwise.io import SCHEMA_VERSION, ModelFileError, read_state, register, write_state
 
 
 @register

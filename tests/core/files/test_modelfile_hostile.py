@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bagwise.io import ModelFileError, modelfile, read_state, register, write_state
+from bagwise.core.files import modelfile
+from bagwise.io import ModelFileError, read_state, register, write_state
 
 
 @register
