@@ -222,3 +222,12 @@ def test_decimal_commas_and_ids_in_the_index_are_told() -> None:
         bw.Bags.from_frame(text)
     with pytest.raises(ValueError, match=r"no column 'bag_id'.*it is in the index.*reset_index"):
         bw.Bags.from_frame(frame.set_index("bag_id"))
+
+
+def test_a_group_that_differs_inside_bags_is_no_group() -> None:
+    frame = pd.DataFrame({"bag_id": [1, 1, 2, 2], "label": [0, 0, 1, 1], "a": [0.1, 0.4, 0.2, 0.9]})
+    frame["group"] = [3.5, 4.5, 5.5, 6.5]
+    with pytest.warns(UserWarning, match=r"\['group'\] left out"):
+        bags = bw.Bags.from_frame(frame)
+    assert bags.groups is None and list(bags.feature_names) == ["a"]
+    assert bw.Bags.from_frame(frame, features=["a", "group"]).n_features == 2

@@ -51,9 +51,17 @@ def recognise(df: pd.DataFrame, asked: dict[str, Any], features: Any) -> tuple[d
             said += [f"coords={result[role]}"] if result[role] else []
         else:
             result[role] = find(header, (OWN[role],), used)
+            if role == "group" and not _constant_in_bags(df, result[role], asked["bag"]):
+                result[role] = None  # a group of bags would be
             said += [f"{role}={result[role]!r}"] if result[role] is not None else []
     result["coords"] = list(coords or ()) if coords is not BY_NAME else result["coords"]
     return result, ", ".join(said)
+
+
+def _constant_in_bags(df: pd.DataFrame, column: Any, bag: Any) -> bool:
+    if column is None or bag not in df.columns:
+        return True
+    return bool((df.groupby(bag)[column].nunique(dropna=False) == 1).all())
 
 
 @dataclass(frozen=True)
