@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 # What a user can cause and cure; anything else is a fault of bagwise and keeps its traceback.
-USER_ERRORS = (ValueError, OSError, ImportError)
+USER_ERRORS = (ValueError, FloatingPointError, OSError, ImportError)
 
 
 @contextmanager

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+# Errors that numbers cause, not users.
+BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
+
 SMALL_TRIANGLE = 64  # below it, calls cost more than the arithmetic they save
 
 

@@ -24,6 +24,7 @@ from bagwise.core.calibration.ranking import some_of_each_class, warn_near_chanc
 from bagwise.core.files.modelfile import register, write_state
 from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import check_integer
 from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, columns, log_odds, parts_of
 from bagwise.core.posteriors.given_labels import BagLabels
@@ -337,9 +338,12 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         some = some_of_each_class(bags, T, RANKED_ROWS)
         ranked = bags if len(some) == len(bags) else bags[some]
         score = self.bag_score if self.bag_score in BAG_SCORES else "joint"
-        found: Predicted = self._predictor(ranked).predicted(
-            ranked.X, ranked.offsets, joint=score == "joint", instances=True, second=False
-        )
+        try:
+            found: Predicted = self._predictor(ranked).predicted(
+                ranked.X, ranked.offsets, joint=score == "joint", instances=True, second=False
+            )
+        except BREAKDOWNS:
+            return  # the fit has succeeded; predictions will say what is wrong with them
         own, best = (log_odds(found.bags(name)) for name in (score, "max"))
         fitted = "even the bags that the model was fitted to"
         warn_near_chance(own, ranked, T[some], fitted, self._remedies, best)

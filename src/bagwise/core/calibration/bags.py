@@ -24,6 +24,7 @@ from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
 from bagwise.core.inference.monitor import Monitor
+from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.links import LOG_SQRT_2PI, Probit
 from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, columns, parts_of
 from bagwise.core.warnings import warn_user
@@ -38,8 +39,6 @@ FOLDS = 5
 MIN_BAGS = 10  # of each class: fewer scores say too little
 MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
 CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
-# Errors that numbers cause, not users.
-BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
 NOTHING = 1e-300  # a probability whose logarithm is finite
