@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from bagwise import metrics
 from bagwise.bags import Bags
@@ -188,18 +187,15 @@ def run_demo(
     output.mkdir(parents=True, exist_ok=True)
     outcome = Outcome()
     figure, report = output / "digits.png", output / "report.html"
-    # The matrices are small, and where another program keeps a core busy a second BLAS thread
-    # made these fits 2 to 20 times slower.
-    with threadpool_limits(1, user_api="blas"):
-        for trial in (digit_trial(digit_bags, seed), musk_trial(musk_bags, seed)):
-            for model_class in models:
-                announce(f"{model_class.__name__} on {len(trial.train)} bags of {trial.data}")
-                row, model = fit_and_score(trial, model_class, seed)
-                outcome.rows.append(row)
-            if trial.data == "digits":
-                announce("drawing the digits")
-                draw_digits(model, trial, figure)
-                write_digit_report(model, trial, report, seed)
+    for trial in (digit_trial(digit_bags, seed), musk_trial(musk_bags, seed)):
+        for model_class in models:
+            announce(f"{model_class.__name__} on {len(trial.train)} bags of {trial.data}")
+            row, model = fit_and_score(trial, model_class, seed)
+            outcome.rows.append(row)
+        if trial.data == "digits":
+            announce("drawing the digits")
+            draw_digits(model, trial, figure)
+            write_digit_report(model, trial, report, seed)
     outcome.files += [figure, report]
     return outcome
 
