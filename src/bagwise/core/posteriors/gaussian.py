@@ -20,7 +20,7 @@ from bagwise.core.links import Link, Logistic, Moments, Probit
 from bagwise.core.parameters import check_choice, check_integer, check_number
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
 from bagwise.core.posteriors.joint import STAGES, Draws, Latents, joint_moments, standard_normal
-from bagwise.core.posteriors.residuals import factor_residuals
+from bagwise.core.residuals import factor_residuals
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
