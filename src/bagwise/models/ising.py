@@ -193,5 +193,4 @@ class IsingVGPMIL(GaussianProcessMIL):
             self.coupling_,
             self._neighbor_graph(bags),
             bags.offsets,
-            full_residual=self.approximation == "vfe",
         )
