@@ -27,13 +27,15 @@ from bagwise.core.posteriors.joint import standard_normal
 
 Array = NDArray[Any]
 
-FULL_RESIDUAL_SIZE = 2000  # larger bags keep the diagonal of their residual covariance
 REPLICA_SIZE = 150  # bags up to that size get an exact-by-EP standard deviation
 
 
 @dataclass(frozen=True)
 class _Bag:
-    """One bag's Gaussians: m = Sigma f + noise, f ~ N(mu, Kt + G G')."""
+    """One bag's Gaussians: m = Sigma f + noise, f ~ N(mu, diag(kt) + G G').
+
+    G has what instances share: v, and the factors of their residuals.
+    """
 
     coupling: Coupling
     mu: Array
@@ -50,15 +52,12 @@ class CoupledPredictor:
         lam: float,
         graph: Any,
         offsets: Array,
-        *,
-        full_residual: bool = False,
     ) -> None:
         self.posterior = posterior
         self._link = posterior.link_function
         self.lam = lam
         self.graph = graph
         self.offsets = offsets
-        self.full_residual = full_residual  # residuals of a bag covary, as in [M24]
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(m_n > 0) and the standard deviation of P(m_n > 0 | f) over the posterior of f."""
@@ -162,12 +161,9 @@ class CoupledPredictor:
 
     def _bags(self, X: Array) -> Iterator[_Bag]:
         features = self.posterior.bag_features(X, self.offsets)
-        for (begin, end), (mu, kt, G) in zip(pairwise(self.offsets), features, strict=True):
+        for (begin, end), (mu, rest, G) in zip(pairwise(self.offsets), features, strict=True):
             rows = slice(begin, end)
-            if self.full_residual and len(mu) <= FULL_RESIDUAL_SIZE:
-                G = np.hstack([G, self.posterior.residual_root(X[rows])])
-                kt = np.zeros(len(mu))
-            yield _Bag(Coupling(self.graph[rows][:, rows], self.lam), mu, kt, G)
+            yield _Bag(Coupling(self.graph[rows][:, rows], self.lam), mu, rest, G)
 
 
 def positive_given_known(prior: Prior, mean: Array, labels: BagLabels) -> tuple[Array, Array]:
