@@ -16,7 +16,7 @@ from bagwise.core.inference import gibbs
 from bagwise.core.inference.diagnostics import effective_sample_size
 from bagwise.core.inference.gibbs import GibbsSampler, run_chains
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.sites import Chunk
+from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.residuals import split_residuals
 from bagwise.kernels import RBF, Kernel, Linear, Matern
