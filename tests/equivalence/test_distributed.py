@@ -18,7 +18,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.bags.rows import column_moments
-from bagwise.cli.label_leaks import suspects
+from bagwise.cli.workflow import suspects
 from bagwise.core.inference.sites import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.linear import penalty
@@ -389,9 +389,9 @@ def test_mistakes_with_clusters_end_in_one_line(client: Any, tables: Path, tmp_p
 
 
 def test_schedulers_that_do_not_answer(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bagwise.cli import cluster_workflow
+    from bagwise.cli import sources
 
-    monkeypatch.setattr(cluster_workflow, "PATIENCE", 0.3)
+    monkeypatch.setattr(sources, "PATIENCE", 0.3)
     a = tables / "part-a.parquet"
     for address in ("tcp://127.0.0.1:9", "nonsense://x"):
         said = refused("fit", a, *COLUMNS, "--scheduler", address, "-o", "x.bagwise")

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.checks import show
 from bagwise.bags.label_order import is_obvious
+from bagwise.bags.messages import Note, show
 from bagwise.io.streams import TableError
 
 Array = NDArray[Any]
 
 
-def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | None]:
+def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], Note | None]:
     """The negative and the positive label, and a note where the positive one was not named.
 
     >>> choose_classes(np.array([0, 1, 1]), None)
-    ([0, 1], 'positive class: 1, the larger label (choose with --positive)')
+    ([0, 1], 'positive class: 1 (the larger label; choose with positive=)')
     >>> choose_classes(np.array(["healthy", "cancer"]), "cancer")
     (['healthy', 'cancer'], None)
     """
@@ -26,7 +26,8 @@ def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | Non
     if len(found) == 1:
         raise TableError(
             f"bags of both classes are needed, but all {len(y)} bags have the label "
-            f"{show(found[0])}; add bags of the other class, or name another column with --label"
+            f"{show(found[0])}; add bags of the other class, or name another column",
+            argument="label",
         )
     if len(found) > 2:
         raise TableError(
@@ -36,20 +37,21 @@ def choose_classes(y: Array, positive: str | None) -> tuple[list[Any], str | Non
     if positive is not None:
         match = [v for v in found if is_called(v, positive)]
         if not match:
-            raise TableError(f"--positive {positive!r} is none of the labels {found}")
+            raise TableError(f"{positive!r} is none of the labels {found}", argument="positive")
         return [next(v for v in found if v != match[0]), match[0]], None
     if isinstance(found[1], str):
         if not is_obvious(found):
             raise TableError(
                 f"the labels are text, {found[0]!r} and {found[1]!r}; say which one a bag has "
-                f"when at least one instance is positive, e.g. --positive {found[0]!r}"
+                f"when at least one instance is positive, e.g. {found[0]!r}",
+                argument="positive",
             )
-        return found, f"positive class: {found[1]!r} (choose with --positive)"
-    return found, f"positive class: {show(found[1])}, the larger label (choose with --positive)"
+        return found, Note(f"positive class: {found[1]!r}", "plain from the labels", "positive")
+    return found, Note(f"positive class: {show(found[1])}", "the larger label", "positive")
 
 
 def is_called(label: Any, name: str) -> bool:
-    """Whether a label is what a name on the command line says; TRUE is True.
+    """Whether a label is what a name says; TRUE is True.
 
     >>> is_called(True, "TRUE"), is_called("cancer", "Cancer")
     (True, False)

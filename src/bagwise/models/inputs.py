@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags, is_bagged
 from bagwise.bags.alignment import has_index, in_bag_order
-from bagwise.bags.checks import refuse_masked, show
+from bagwise.bags.checks import refuse_masked
 from bagwise.bags.label_order import larger_category, put_positive_last, refuse_text
+from bagwise.bags.messages import ROW, InputError, show
 from bagwise.bags.rows import column_range
 from bagwise.core.parameters import check_dtype
 
@@ -34,14 +35,15 @@ def check_magnitude(bags: Bags, estimator: Any) -> None:
     if np.all(size < limit):
         return
     column = int(np.argmax(size >= limit))
-    where = ""
+    where, at = "", None
     if isinstance(bags.X, np.ndarray):
         row = int(np.argmax(np.abs(bags.X[:, column])))
-        where = f" (bag {show(bags.ids[bags.bag_index[row]])}, input row {bags.row_index[row]})"
+        where, at = f" (bag {show(bags.ids[bags.bag_index[row]])}, {ROW})", int(bags.row_index[row])
     name = "" if bags.feature_names is None else f" ({bags.feature_names[column]!r})"
-    raise ValueError(
+    raise InputError(
         f"features must be below {limit:g} in size ({precision}); feature {column}{name} has "
-        f"{size[column]:.3g}{where}; correct the entry, or divide the feature by a power of ten"
+        f"{size[column]:.3g}{where}; correct the entry, or divide the feature by a power of ten",
+        at,
     )
 
 
@@ -157,11 +159,12 @@ def known_labels(
     wrong = (known == 1) & ~np.repeat(T, bags.sizes)
     if np.any(wrong):
         row = int(np.argmax(wrong))
-        raise ValueError(
-            f"a negative bag has no positive instance, but input row {bags.row_index[row]}, of bag "
+        raise InputError(
+            f"a negative bag has no positive instance, but {ROW}, of bag "
             f"{show(bags.ids[bags.bag_index[row]])}, has instance label 1; correct the bag's "
             "label, set the instance label to NaN (unknown), or say that bag labels may be wrong: "
-            "VGPMIL(H=100)"
+            "VGPMIL(H=100)",
+            int(bags.row_index[row]),
         )
     hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)
     if np.any(hopeless):

@@ -85,7 +85,7 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
     if os.path.lexists(path):
         raise FileExistsError(
             f"{os.fspath(path)} exists and is not overwritten; choose another name, or pass "
-            "--force (overwrite=True in Python)"
+            "overwrite=True"
         )
 
 
