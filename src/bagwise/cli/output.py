@@ -12,7 +12,7 @@ import numpy as np
 
 from bagwise.cli.errors import say
 from bagwise.cli.workflow import bag_frame, instance_frame
-from bagwise.core.files.atomic import refuse_existing
+from bagwise.core.files.atomic import check_result, refuse_existing
 from bagwise.io.class_labels import class_names
 from bagwise.io.frames import with_numbers
 from bagwise.io.geojson import write_geojson
@@ -44,7 +44,7 @@ SCORES = {
 }
 
 
-def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
+def check_output(path: str, sources: list[str], force: bool, *, table_only: bool = False) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
     if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
         raise ValueError(
@@ -53,8 +53,7 @@ def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
         )
     if path == "-" or _is_folder(path):
         return
-    if not force:
-        refuse_existing(path)
+    check_result(path, sources, overwrite=force)
     if not path.lower().endswith(GEOJSON_ENDS):
         check_writable(path)
 

@@ -70,12 +70,11 @@ def fit_and_save(
     """Fit a model to tables, here or on a cluster, write its file and say where."""
     from bagwise.cli import sources, workflow
     from bagwise.cli.output import show_fit
-    from bagwise.core.files.atomic import refuse_existing
+    from bagwise.core.files.atomic import check_result
     from bagwise.models.progress import Progress
 
     path = output or default_name(tables[0], ".bagwise")
-    if not force:
-        refuse_existing(path)
+    check_result(path, tables, overwrite=force)
     callbacks = [] if json else [Progress()]
     with sources.cluster(scheduler) as client:
         with progress("reading", json):
@@ -184,7 +183,7 @@ def predict_here(
 
     table = one_table(tables)
     path = output or default_name(table, ".predictions.csv")
-    check_output(path, how["force"], table_only=given_labels)
+    check_output(path, [model, table], how["force"], table_only=given_labels)
     with progress("predicting", json or path == "-"):
         # Labels that are not needed cannot be wrong.
         skip = () if given_labels else ("label", "instance_label")
@@ -271,11 +270,10 @@ def report(
     """
     with user_errors(debug):
         from bagwise.cli.output import file_size, print_json
-        from bagwise.core.files.atomic import refuse_existing
+        from bagwise.core.files.atomic import check_result
 
         path = output or default_name(table, ".report.html")
-        if not force:
-            refuse_existing(path)
+        check_result(path, [model, table], overwrite=force)
         asked = columns(bag, label, instance_label, coords, group=group)
         with progress("predicting", json):
             data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -65,6 +65,19 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Pat
             "of; name a regular file"
         )
     return target
+
+
+def check_result(
+    path: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]], *, overwrite: bool
+) -> None:
+    """`check_target` for a result of files that it must not take the place of."""
+    target = check_target(path, overwrite=overwrite)
+    for source in sources:
+        if os.path.exists(source) and os.path.realpath(source) == os.path.realpath(target):
+            raise FileExistsError(
+                f"{os.fspath(path)} is what is read here, and writing there would destroy it; "
+                "choose another name for the result"
+            )
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:

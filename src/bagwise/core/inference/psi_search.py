@@ -88,7 +88,9 @@ class NormalisedBound:
         return trace.history[-1] - estimate.value
 
 
-def learn_psi(bound: NormalisedBound, start: PsiKernel, monitor: Monitor | None = None) -> PsiKernel:
+def learn_psi(
+    bound: NormalisedBound, start: PsiKernel, monitor: Monitor | None = None
+) -> PsiKernel:
     """The most probable psi and kernel under log-normal priors around `start`, by Nelder-Mead.
 
     ValueError where log Z is not known at the start itself.
