@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import bagwise as bw
 from bagwise.core.calibration.bags import calibrate, logits
+from bagwise.core.calibration.left_out import kept_off, left_out
 from bagwise.kernels import RBF, Kernel, Linear, Matern
 from bagwise.metrics import accuracy, log_likelihood, roc_auc
 
@@ -91,10 +92,10 @@ def study(bags: bw.Bags, variant: Variant) -> Iterator[str]:
     for train, test in StratifiedKFold(10, shuffle=True, random_state=SEED).split(y, y):
         kept = bags[train]
         own = variant.model(kept)  # the kernel of the fold, for its refits too
-        calibration = calibrate(
-            kept, y[train] == 1, SEED, lambda part, own=own, kept=kept: fitted(own, kept[part])
-        )
-        scores = fitted(own, kept)(bags[test])
+        T = y[train] == 1
+        found = left_out(kept, T, SEED, lambda part, own=own, kept=kept: fitted(own, kept[part]))
+        calibration = calibrate(found, T)
+        scores, _ = fitted(own, kept)(bags[test])
         p["noisy-or"][test], p["max"][test] = special.expit(scores.T)
         p["calibrated"][test] = calibration.probability(scores)
         tests.append(test)
@@ -104,12 +105,12 @@ def study(bags: bw.Bags, variant: Variant) -> Iterator[str]:
 
 
 def fitted(model: bw.ProbitVGPMIL, bags: bw.Bags):  # type: ignore[no-untyped-def]
-    """The two scores of a model fitted to these bags."""
+    """The two scores of bags and those of instances of a model fitted to these bags."""
     posterior = model.fit(bags).posterior_
 
-    def score(new: bw.Bags) -> np.ndarray:
+    def score(new: bw.Bags) -> tuple[np.ndarray, np.ndarray]:
         either, best = (posterior.bags(new.X, new.offsets, s)[0] for s in ("noisy-or", "max"))
-        return logits(either, best)
+        return logits(either, best), kept_off(special.logit(posterior.instances(new.X)[0]))
 
     return score
 

@@ -131,7 +131,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             classes, T = binary_targets(bags, y, positive)
             known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
             rng = generator(self.random_state)
-            with suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags)):
+            with self._threads(bags):
                 self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
                 self._check_ranking(bags, T)
             self.classes_ = classes
@@ -326,6 +326,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _n_basis(self, bags: Bags) -> int:
         """How many features the model makes of an instance, at most."""
         raise NotImplementedError
+
+    def _threads(self, bags: Bags) -> AbstractContextManager[None]:
+        """The threads that suit a fit to these bags."""
+        return suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags))
 
     def _predicting(self, bags: Bags) -> AbstractContextManager[None]:
         """The threads that suit predictions for these bags."""

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import RowSource, ScaledRows, column_moments, is_elsewhere
-from bagwise.core.calibration.bags import ALL_BAG_SCORES, BagCalibration, CalibratedMIL
+from bagwise.core.calibration.bags import (
+    ALL_BAG_SCORES,
+    BagCalibration,
+    calibrate,
+    calibrated_probability,
+    cannot_calibrate,
+    reason_against,
+    too_many,
+    warn_of_left_out,
+)
+from bagwise.core.calibration.left_out import Scorer, Scores, left_out, scores_of
 from bagwise.core.files.modelfile import register
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.inference.checkpoints import Session, interruptible
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.feature_store import default_budget
-from bagwise.core.inference.monitor import Callback
+from bagwise.core.inference.monitor import Callback, Monitor, State
 from bagwise.core.inference.sites import Sites
+from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import (
     check_choice,
     check_dtype,
@@ -28,10 +40,12 @@ from bagwise.core.parameters import (
     check_number,
     check_rows,
 )
-from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.core.posteriors.gaussian import Posterior, Predicted, columns, parts_of
+from bagwise.core.warnings import warn_user
 from bagwise.distributed import DaskRows, training_data
 from bagwise.kernels import RBF, Kernel
-from bagwise.models._base import BagClassifierMIL, register_kernels
+from bagwise.models._base import BagClassifierMIL, generator, register_kernels
+from bagwise.models.inputs import known_labels
 
 Array = NDArray[Any]
 
@@ -51,10 +65,12 @@ register(Posterior)
 register(BagCalibration)
 
 
-class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
+class GaussianProcessMIL(BagClassifierMIL):
     """What all Gaussian-process models share; subclasses name their likelihood and sites."""
 
     posterior_: Posterior
+    calibration_: BagCalibration | None
+    why_not_calibrated_: str | None
     _posterior_type = Posterior
     _remedies = (
         "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
@@ -161,13 +177,17 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
+        scaling: tuple[Array, Array] | None = None,
     ) -> None:
+        """Fit; one that is part of another model's fit is given that model's `scaling`."""
         sites = self._sites(self._checked_init(bags.n_instances))
         self._check_way_of_fitting(bags, sites, checkpoint, resume)
-        against = self._reason_against(bags, T)
+        against = reason_against(
+            self.bag_score, self._cannot_calibrate(bags, T), self._too_costly(bags)
+        )
         register_kernels()  # checkpoints hold them
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
-        prepared = session.prepared or self._prepare(bags, T, known, rng)
+        prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
         shift, scale = prepared["shift"], prepared["scale"]
         problem = Problem(
             data=training_data(
@@ -186,19 +206,26 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
             seed=prepared["seed"],
             monitor=session.monitor(prepared, callbacks),
         )
-        result = interruptible(lambda: self._run(problem), problem.monitor.save)
+        result = interruptible(
+            lambda: self._run(problem, refit=scaling is not None), problem.monitor.save
+        )
         self._store(result, problem, shift, scale)
         self.calibration_, self.why_not_calibrated_ = None, against
         if against is None:
-            work = partial(self._calibration, bags, T, problem.seed, problem.monitor)
+            work = partial(self._calibrate, bags, T, problem.seed, problem.monitor)
             found = interruptible(work, problem.monitor.save)
             self.calibration_, self.why_not_calibrated_ = found
 
     def _prepare(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, rng: np.random.Generator
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        rng: np.random.Generator,
+        scaling: tuple[Array, Array] | None,
     ) -> dict[str, Any]:
         """What is chosen at random or takes a pass over X before a fit begins."""
-        shift, scale = self._scaling(bags.X)
+        shift, scale = scaling or self._scaling(bags.X)
         Xs = self._scaled(bags.X, shift, scale)
         Z = self._inducing_points(Xs, bags, T, known, shift, scale, rng)
         return {"shift": shift, "scale": scale, "Z": Z, "seed": int(rng.integers(2**31))}
@@ -220,10 +247,6 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
                 "checkpoint and resume out"
             )
 
-    def _scaling(self, X: Any) -> tuple[Array, Array]:
-        """That of the whole data in refits, whose kernel is in its units."""
-        return getattr(self, "_fixed_scaling", None) or super()._scaling(X)
-
     def _n_basis(self, bags: Bags) -> int:
         if not isinstance(self.inducing, str):
             return len(np.atleast_1d(np.asarray(self.inducing, dtype=np.float64)))
@@ -231,9 +254,103 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         return min(wanted, bags.n_instances)
 
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
-        """Where there is a calibration, left-out bags were looked at; refits are part of a fit."""
-        if self.calibration_ is None and not hasattr(self, "_fixed_scaling"):
+        """Where there is a calibration, left-out bags were looked at."""
+        if self.calibration_ is None:
             super()._check_ranking(bags, T)
+
+    @property
+    def bag_score_(self) -> str:
+        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
+        if self.bag_score != "auto":
+            return self.bag_score
+        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
+
+    def _parts(self) -> dict[str, bool]:
+        if self.bag_score_ != "calibrated":
+            return parts_of(self.bag_score_)
+        return {"joint": True, "instances": True}
+
+    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
+        if self.bag_score_ != "calibrated":
+            return columns(found.bags(self.bag_score_))
+        calibration = getattr(self, "calibration_", None)
+        return calibrated_probability(
+            calibration, found, getattr(self, "why_not_calibrated_", None)
+        )
+
+    def _calibrate(
+        self, bags: Bags, T: NDArray[np.bool_], seed: int, monitor: Monitor
+    ) -> tuple[BagCalibration | None, str | None]:
+        """The calibration, or why there is none; each fold is a stage of the watched fit.
+
+        A refit that breaks down numerically must not take the fit with it, which succeeded.
+        """
+
+        def keep(stage: str, work: Callable[[], Scores]) -> Scores:
+            def fold(state: State | None) -> State:
+                bag_scores, instance_logits = work()
+                return {"bags": bag_scores, "instances": instance_logits}
+
+            done = monitor.run(stage, fold)
+            return done["bags"], done["instances"]
+
+        try:
+            found = left_out(bags, T, seed, partial(self._refit, bags, T, seed, monitor), keep)
+            calibration = calibrate(found, T)
+        except BREAKDOWNS as error:
+            reason = f"a fit without a fifth of the bags broke down: {error}"
+            warn_user(
+                f"bag probabilities are not calibrated: {reason}; those of bag_score='joint' are "
+                "as they were"
+            )
+            return None, reason
+        warn_of_left_out(calibration, found, bags, T, self._remedies)
+        return calibration, None
+
+    def _refit(
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        seed: int,
+        monitor: Monitor,
+        kept: NDArray[np.intp],
+    ) -> Scorer:
+        """A fit to some of the bags, scaling and hyperparameters as they are."""
+        frozen = self._frozen(np.isin(bags.bag_index, kept))
+        model = clone(self).set_params(bag_score="joint", random_state=seed, verbose=0, **frozen)
+        part, T = bags[kept], T[kept]
+        known = known_labels(part, T, noisy=self._bag_labels_may_be_wrong())
+
+        def hear(stage: str, step: int, objective: float, seconds: float) -> None:
+            monitor.step(step, objective, dict)  # a refit that goes on begins anew
+
+        scaling = (self.posterior_.shift, self.posterior_.scale)
+        with model._threads(part):
+            model._fit_bags(part, T, known, generator(seed), callbacks=[hear], scaling=scaling)
+        return model._scores
+
+    def _scores(self, bags: Bags) -> Scores:
+        """Logits of bags and of instances, from one pass."""
+        found = self._predictor(bags).predicted(
+            bags.X, bags.offsets, joint=True, instances=True, second=False
+        )
+        return scores_of(found)
+
+    def _cannot_calibrate(self, bags: Bags, T: NDArray[np.bool_]) -> str | None:
+        """Why there is no calibration for these bags, or None."""
+        return cannot_calibrate(bags, T)
+
+    def _too_costly(self, bags: Bags) -> str | None:
+        """Why "auto" does not pay for five more fits, or None."""
+        if self._learns_nothing():
+            return "learn_hyperparameters=False: nothing is to be learned but the posterior"
+        if self.inference == "gibbs":
+            return too_many(bags) or "inference='gibbs' would sample five times more"
+        return too_many(bags)
+
+    def _learns_nothing(self) -> bool:
+        """Whether the user asked to learn nothing but the posterior."""
+        return not self.learn_hyperparameters
 
     def _frozen(self, rows: NDArray[np.bool_]) -> dict[str, Any]:
         """Arguments with which a fit to these rows keeps hyperparameters and scaling."""
@@ -376,7 +493,8 @@ class GaussianProcessMIL(CalibratedMIL, BagClassifierMIL):
         kernel = self.kernel or RBF()
         return kernel.anchored(self._kernel_variance(), 0.5 * spread if spread > 0 else 1.0)
 
-    def _run(self, problem: Problem) -> Result:
+    def _run(self, problem: Problem, *, refit: bool) -> Result:
+        """q(v) and what belongs to it; a `refit` is part of a fit that has been looked at."""
         anchor, mean = self._anchor(problem.data.X), self._argument("mean")
         return fit_q(
             problem,

@@ -121,8 +121,8 @@ class IsingVGPMIL(GaussianProcessMIL):
         """The first fit is without the coupling."""
         return IsingSites(0.0, integrate_residual=self.approximation == "fitc")
 
-    def _run(self, problem: Problem) -> Result:
-        alone = super()._run(problem)
+    def _run(self, problem: Problem, *, refit: bool) -> Result:
+        alone = super()._run(problem, refit=refit)
         sweeper = problem.data.sweeper(whitener(alone.kernel, problem.Z, self.jitter))
         self.coupling_gains_: Array | None = None
         if self.coupling == "learn":
@@ -131,7 +131,6 @@ class IsingVGPMIL(GaussianProcessMIL):
         if self.coupling_ == 0:
             return alone
         result = self._coupled(problem.monitor, sweeper, alone, self.coupling_)
-        refit = hasattr(self, "_fixed_scaling")  # part of a fit that has been looked at
         if not refit:
             self._check_agreement(agreement(sweeper, result.q, alone.q))
         return result

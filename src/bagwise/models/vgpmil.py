@@ -264,8 +264,7 @@ class PsiVGPMIL(_LogisticMIL):
         return float(self.elbo_ - estimate.value)
 
     def _check_parameters(self) -> None:
-        if not hasattr(self, "_fixed_scaling"):  # refits are part of a fit, whose psi was checked
-            self._check_density()
+        self._check_density()
         super()._check_parameters()
 
     def _check_density(self) -> None:

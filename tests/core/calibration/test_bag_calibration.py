@@ -12,6 +12,7 @@ from scipy import special
 import bagwise as bw
 from bagwise.core.calibration import bags as bag_calibration
 from bagwise.core.calibration.bags import BagCalibration, calibrate, logits, too_few
+from bagwise.core.calibration.left_out import left_out
 from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import RBF
 
@@ -44,28 +45,33 @@ def scored(slope: float, bias: float) -> tuple[bw.Bags, np.ndarray, Any]:
     x = 2 * rng.normal(size=8000)
     T = rng.random(8000) < special.expit(x)
     bags = bw.Bags.from_list([[[value]] for value in x], y=T)
-    return bags, T, lambda kept: lambda b: np.repeat(slope * b.X + bias, 2, axis=1)
+    return bags, T, lambda kept: lambda b: both(slope * b.X + bias)
+
+
+def both(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of bags of one instance, all of which are x."""
+    return np.repeat(x, 2, axis=1), x[:, 0]
 
 
 @pytest.mark.parametrize(("slope", "bias"), [(1.0, 0.0), (3.0, -4.0), (0.5, 1.0)])
 def test_scores_become_the_true_probabilities(slope: float, bias: float) -> None:
     bags, T, refit = scored(slope, bias)
-    found = calibrate(bags, T, 0, refit)
-    p = found.probability(refit(None)(bags))
+    found = calibrate(left_out(bags, T, 0, refit), T)
+    p = found.probability(refit(None)(bags)[0])
     np.testing.assert_allclose(p, special.expit(bags.X[:, 0]), atol=0.06)
     assert found.n_bags == 8000
 
 
 def test_scores_of_the_wrong_sign_are_ignored_not_turned_round() -> None:
     bags, T, _ = scored(1.0, 0.0)
-    found = calibrate(bags, T, 0, lambda kept: lambda b: np.repeat(-b.X, 2, axis=1))
+    found = calibrate(left_out(bags, T, 0, lambda kept: lambda b: both(-b.X)), T)
     np.testing.assert_allclose(found.weights, 0, atol=1e-6)
 
 
 def test_scores_that_tell_nothing_leave_the_prior_alone() -> None:
     T = np.arange(20) % 2 == 1
     bags = bw.Bags.from_list([[[0.0]]] * 20, y=T)
-    found = calibrate(bags, T, 0, lambda kept: lambda b: np.zeros((len(b), 2)))
+    found = calibrate(left_out(bags, T, 0, lambda kept: lambda b: both(0 * b.X)), T)
     np.testing.assert_allclose([*found.weights, found.intercept], [1, 0, 0], atol=1e-6)
 
 
@@ -79,21 +85,25 @@ def test_every_bag_is_scored_by_a_fit_that_never_saw_it() -> None:
         left_out = np.setdiff1d(np.arange(40), kept)
         assert not set(groups[kept]) & set(groups[left_out])
         seen.append(left_out)
-        return lambda b: np.zeros((len(b), 2))
+        return lambda b: (np.tile(b.ids[:, None], 2), b.X[:, 0])
 
-    calibrate(bags, T, 0, refit)
+    found = left_out(bags, T, 0, refit)
     np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(40))
+    for k, numbers in enumerate(seen):
+        np.testing.assert_array_equal(np.flatnonzero(found.folds == k), numbers)
+    np.testing.assert_array_equal(found.bag_scores[:, 0], np.arange(40))
+    np.testing.assert_array_equal(found.instance_logits, bags.X[:, 0])
 
 
 def test_the_model_refits_with_its_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[bw.ProbitVGPMIL] = []
-    fit = bw.ProbitVGPMIL.fit
+    fit = bw.ProbitVGPMIL._fit_bags
 
-    def spy(self: bw.ProbitVGPMIL, X: Any, y: Any = None, **more: Any) -> Any:
+    def spy(self: bw.ProbitVGPMIL, *data: Any, **more: Any) -> Any:
         fits.append(self)
-        return fit(self, X, y, **more)
+        return fit(self, *data, **more)
 
-    monkeypatch.setattr(bw.ProbitVGPMIL, "fit", spy)
+    monkeypatch.setattr(bw.ProbitVGPMIL, "_fit_bags", spy)
     # One bag has a feature that is constant without it: a refit's own scale would be another.
     X = np.column_stack([BAGS.X, np.where(BAGS.bag_index == 3, 1000.0, 0.0)])
     bags = BAGS.with_X(X)
@@ -294,13 +304,13 @@ def test_known_instance_labels_go_to_the_refits(monkeypatch: pytest.MonkeyPatch)
     witness[np.repeat(np.asarray(BAGS.y) == 0, BAGS.sizes)] = np.nan
     bags = BAGS.with_instance_labels(witness)
     known: list[int] = []
-    fit = bw.ProbitVGPMIL.fit
+    fit = bw.ProbitVGPMIL._fit_bags
 
-    def spy(self: bw.ProbitVGPMIL, X: Any, *args: Any, **more: Any) -> Any:
-        known.append(int(np.sum(np.isfinite(X.instance_labels))))
-        return fit(self, X, *args, **more)
+    def spy(self: bw.ProbitVGPMIL, bags: Any, T: Any, labels: Any, *args: Any, **more: Any) -> Any:
+        known.append(int(np.sum(np.isfinite(labels))))
+        return fit(self, bags, T, labels, *args, **more)
 
-    monkeypatch.setattr(bw.ProbitVGPMIL, "fit", spy)
+    monkeypatch.setattr(bw.ProbitVGPMIL, "_fit_bags", spy)
     model = bw.ProbitVGPMIL(**LEARNED).fit(bags)
     assert model.bag_score_ == "calibrated" and model.score(BAGS) > 0.8
     total = int(np.sum(np.isfinite(witness)))
@@ -328,10 +338,10 @@ def test_a_fold_that_breaks_down_does_not_kill_the_fit(
 ) -> None:
     run = bw.ProbitVGPMIL._run
 
-    def breaks(self: bw.ProbitVGPMIL, problem: Any) -> Any:
+    def breaks(self: bw.ProbitVGPMIL, problem: Any, **more: Any) -> Any:
         if len(problem.data.T) < len(BAGS):
             raise error("too ill-conditioned")
-        return run(self, problem)
+        return run(self, problem, **more)
 
     monkeypatch.setattr(bw.ProbitVGPMIL, "_run", breaks)
     model = bw.ProbitVGPMIL(**LEARNED)
@@ -349,7 +359,7 @@ def test_a_fold_that_breaks_down_does_not_kill_the_fit(
 def test_scores_that_are_no_numbers_are_a_breakdown() -> None:
     bags, T, _ = scored(1.0, 0.0)
     with pytest.raises(FloatingPointError, match="not finite"):
-        calibrate(bags, T, 0, lambda kept: lambda b: np.full((len(b), 2), np.nan))
+        left_out(bags, T, 0, lambda kept: lambda b: both(np.nan * b.X))
 
 
 def test_other_errors_of_a_fold_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:

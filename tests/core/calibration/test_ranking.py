@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.core.calibration.bags import calibrate
+from bagwise.core.calibration.bags import calibrate, warn_of_left_out
+from bagwise.core.calibration.left_out import left_out
 from bagwise.core.calibration.ranking import (
     auc,
     chance_error,
@@ -145,7 +146,10 @@ def test_scores_of_refits_are_not_looked_at_by_themselves() -> None:
     T = np.arange(40) % 2 == 1
     bags = bw.Bags.from_list([[[float(t)]] for t in T], y=T)
     with pytest.warns(bw.NearChanceWarning) as caught:
-        calibrate(bags, T, 0, lambda kept: lambda b: np.zeros((len(b), 2)))
+        found = left_out(
+            bags, T, 0, lambda kept: lambda b: (np.zeros((len(b), 2)), np.zeros(b.n_instances))
+        )
+        warn_of_left_out(calibrate(found, T), found, bags, T, "another model")
     assert len(caught) == 1
 
 

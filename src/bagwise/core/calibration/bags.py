@@ -9,39 +9,28 @@ were left out turns them into a probability: Platt's scaling of two scores inste
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
-from sklearn.base import clone
-from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
+from bagwise.core.calibration.left_out import SCORES, LeftOut, kept_off, score_moments
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
-from bagwise.core.inference.monitor import Monitor
-from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.links import LOG_SQRT_2PI, Probit
-from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, columns, parts_of
-from bagwise.core.warnings import warn_user
+from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
-Scores = Callable[[Bags], Array]  # bags -> (B, 2) logits of SCORES
 
-SCORES = ("joint", "max")
 ALL_BAG_SCORES = ("auto", "calibrated", *BAG_SCORES)
-FOLDS = 5
 MIN_BAGS = 10  # of each class: fewer scores say too little
 MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
-CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
-NOTHING = 1e-300  # a probability whose logarithm is finite
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
 PRIOR_SCALE = np.array([1.0, 1.0, 3.0])
 
@@ -140,21 +129,6 @@ def logits(joint: Array, best: Array) -> Array:
         return kept_off(special.logit(np.column_stack([joint, best])))
 
 
-def kept_off(scores: Array) -> Array:
-    """Logits of probabilities that are at least `CLOSEST` from 0 and 1."""
-    furthest = float(special.logit(1 - CLOSEST))
-    return np.clip(scores, -furthest, furthest)
-
-
-def _scores_of(found: Predicted) -> tuple[Array, Array, Array]:
-    """P(negative), P(positive) and std of both scores, (B, 2) each."""
-    parts = [found.bags(score) for score in SCORES]
-    negative = np.column_stack([np.exp(part.log_negative) for part in parts])
-    positive = np.column_stack([np.exp(part.log_positive) for part in parts])
-    stds = np.column_stack([part.std for part in parts])
-    return np.maximum(negative, NOTHING), np.maximum(positive, NOTHING), stds
-
-
 def too_few(bags: Bags, T: Flags) -> str | None:
     """Why these bags are too few to calibrate on, or None."""
     counts = class_counts(bags, T)
@@ -164,47 +138,27 @@ def too_few(bags: Bags, T: Flags) -> str | None:
     return f"it takes {MIN_BAGS} {what} of each class, there are {counts[0]} and {counts[1]}"
 
 
-def calibrate(
-    bags: Bags,
-    T: Flags,
-    seed: int,
-    refit: Callable[[NDArray[np.int64]], Scores],
-    keep: Callable[[str, Callable[[], Array]], Array] = lambda stage, work: work(),
-    remedies: str = "another model",
-) -> BagCalibration:
-    """Fit the calibration, where `refit(numbers of bags)` gives the scores of a fit to those.
-
-    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on. `remedies`
-    say what else may help where left-out bags are ranked near chance.
-
-    Folds are stratified by label; whole groups are left out together.
+def calibrate(found: LeftOut, T: Flags) -> BagCalibration:
+    """The calibration of scores of left-out bags, of which T says which are positive.
 
     >>> rng = np.random.default_rng(0)
     >>> T = np.arange(60) % 2 == 1
-    >>> bags = Bags.from_list([[[t + 0.5 * rng.normal()]] for t in T], y=T)
-    >>> too_sure = lambda bags: np.repeat(20 * bags.X - 10, 2, axis=1)
-    >>> bool(calibrate(bags, T, 0, lambda kept: too_sure).weights.sum() < 0.5)
+    >>> too_sure = np.repeat(20 * (T + 0.5 * rng.normal(size=60))[:, None] - 10, 2, axis=1)
+    >>> found = LeftOut(too_sure, too_sure[:, 1], np.arange(60) % 5)
+    >>> bool(calibrate(found, T).weights.sum() < 0.5)
     True
     """
-    kind = StratifiedKFold if bags.groups is None else StratifiedGroupKFold
-    cut = kind(FOLDS, shuffle=True, random_state=seed)
-    scores = np.empty((len(bags), len(SCORES)))
-    for k, (kept, left_out) in enumerate(cut.split(np.zeros(len(bags)), T, bags.groups), 1):
-        stage = f"calibration {k} of {FOLDS}"
-        scores[left_out] = keep(stage, partial(_fold, bags, kept, left_out, refit))
-    if not np.all(np.isfinite(scores)):
-        raise FloatingPointError("scores of bags that were left out are not finite")
-    x = _most_probable(scores, T)
-    found = BagCalibration(x[:-1], float(x[-1]), len(bags))
-    left_out = "bags that were left out of the fit"
+    x = _most_probable(found.bag_scores, T)
+    return BagCalibration(x[:-1], float(x[-1]), len(T))
+
+
+def warn_of_left_out(
+    calibration: BagCalibration, found: LeftOut, bags: Bags, T: Flags, remedies: str
+) -> None:
+    """Warn where bags that were left out are ranked near chance; `remedies` may help."""
     # Logits: probabilities that round to 1 would be ties.
-    warn_near_chance(found.logit(scores), bags, T, left_out, remedies, scores[:, 1])
-    return found
-
-
-def _fold(bags: Bags, kept: Array, left_out: Array, refit: Callable[[Array], Scores]) -> Array:
-    """Scores of the bags that were left out."""
-    return refit(kept)(bags[left_out])
+    score, best = calibration.logit(found.bag_scores), found.bag_scores[:, 1]
+    warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
 
 def _most_probable(scores: Array, T: Flags) -> Array:
@@ -225,121 +179,50 @@ def _most_probable(scores: Array, T: Flags) -> Array:
     return np.asarray(found.x, dtype=np.float64)
 
 
-class CalibratedMIL:
-    """What estimators need for bag_score="calibrated" and "auto": a mixin."""
+def reason_against(score: str, cannot: str | None, costly: str | None) -> str | None:
+    """Why bag probabilities are not calibrated; an error where they were asked for.
 
-    bag_score: str
-    posterior_: Any
-    calibration_: BagCalibration | None
-    why_not_calibrated_: str | None
-    _remedies: str
-    _predictor: Callable[[Bags], Any]
-    _frozen: Callable[[Flags], dict[str, Any]]  # arguments of a refit to these rows
-
-    @property
-    def bag_score_(self) -> str:
-        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
-        if self.bag_score != "auto":
-            return self.bag_score
-        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
-
-    def _calibration(
-        self, bags: Bags, T: Flags, seed: int, monitor: Monitor
-    ) -> tuple[BagCalibration | None, str | None]:
-        """The calibration, or why there is none; each fold is a stage of the watched fit.
-
-        A refit that breaks down numerically must not take the fit with it, which succeeded.
-        """
-        refit = partial(self._refit, bags, T, seed, monitor)
-
-        def keep(stage: str, work: Callable[[], Array]) -> Array:
-            return np.asarray(monitor.run(stage, lambda state: {"scores": work()})["scores"])
-
-        try:
-            return calibrate(bags, T, seed, refit, keep, self._remedies), None
-        except BREAKDOWNS as error:
-            reason = f"a fit without a fifth of the bags broke down: {error}"
-        warn_user(
-            f"bag probabilities are not calibrated: {reason}; those of bag_score='joint' are as "
-            "they were"
+    `cannot` says why there can be no calibration, `costly` why "auto" does not pay for it.
+    """
+    if score not in ("auto", "calibrated"):
+        return f"bag_score={score!r} was asked for"
+    if score == "auto":
+        return cannot or costly
+    if cannot is not None:
+        raise ValueError(
+            f"bag_score='calibrated' cannot be fitted here: {cannot}; use bag_score='joint', "
+            "or 'auto', which calibrates only where it can"
         )
-        return None, reason
+    return None
 
-    def _reason_against(self, bags: Bags, T: Flags) -> str | None:
-        """Why bag probabilities are not calibrated; an error where they were asked for."""
-        if self.bag_score not in ("auto", "calibrated"):
-            return f"bag_score={self.bag_score!r} was asked for"
-        reason = self._cannot_calibrate(bags, T)
-        if self.bag_score == "auto":
-            return reason or self._too_costly(bags)
-        if reason is not None:
-            raise ValueError(
-                f"bag_score='calibrated' cannot be fitted here: {reason}; use bag_score='joint', "
-                "or 'auto', which calibrates only where it can"
-            )
-        return None
 
-    def _cannot_calibrate(self, bags: Bags, T: Flags) -> str | None:
-        """Why there is no calibration for these bags, or None."""
-        if bags.n_instances > MAX_INSTANCES and is_elsewhere(bags.X):
-            return (
-                f"the features of {bags.n_instances} instances are in files or with Dask workers, "
-                "and refits would load four fifths of them"
-            )
-        return too_few(bags, T)
-
-    def _too_costly(self, bags: Bags) -> str | None:
-        """Why "auto" does not pay for five more fits, or None."""
-        if self._learns_nothing():
-            return "learn_hyperparameters=False: nothing is to be learned but the posterior"
-        if bags.n_instances > MAX_INSTANCES:
-            return f"{bags.n_instances} instances are more than {MAX_INSTANCES}"
-        if getattr(self, "inference", "vi") == "gibbs":
-            return "inference='gibbs' would sample five times more"
-        return None
-
-    def _learns_nothing(self) -> bool:
-        """Whether the user asked to learn nothing but the posterior."""
-        return not getattr(self, "learn_hyperparameters", True)
-
-    def _refit(
-        self, bags: Bags, T: Flags, seed: int, monitor: Monitor, kept: NDArray[np.int64]
-    ) -> Scores:
-        """The scores of a model fitted to some of the bags, hyperparameters as they are."""
-        frozen = self._frozen(np.isin(bags.bag_index, kept))
-        model = clone(self).set_params(bag_score="joint", random_state=seed, verbose=0, **frozen)
-        model._fixed_scaling = (self.posterior_.shift, self.posterior_.scale)
-
-        def hear(stage: str, step: int, objective: float, seconds: float) -> None:
-            monitor.step(step, objective, dict)  # a refit that goes on begins anew
-
-        scores: Scores = model.fit(bags[kept], T[kept], callbacks=[hear])._bag_logits
-        return scores
-
-    def _bag_logits(self, bags: Bags) -> Array:
-        """Logits of both scores, (B, 2), from one pass."""
-        found = self._predictor(bags).predicted(
-            bags.X, bags.offsets, joint=True, instances=True, second=False
+def cannot_calibrate(bags: Bags, T: Flags) -> str | None:
+    """Why there is no calibration for these bags, or None."""
+    if bags.n_instances > MAX_INSTANCES and is_elsewhere(bags.X):
+        return (
+            f"the features of {bags.n_instances} instances are in files or with Dask workers, "
+            "and refits would load four fifths of them"
         )
-        negative, positive, _ = _scores_of(found)
-        return kept_off(np.log(positive) - np.log(negative))
+    return too_few(bags, T)
 
-    def _parts(self) -> dict[str, bool]:
-        if self.bag_score_ != "calibrated":
-            return parts_of(self.bag_score_)
-        return {"joint": True, "instances": True}
 
-    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
-        """(B, 2) probabilities and the posterior standard deviation of each bag's."""
-        if self.bag_score_ != "calibrated":
-            return columns(found.bags(self.bag_score_))
-        calibration: BagCalibration | None = getattr(self, "calibration_", None)
-        if calibration is None:
-            raise ValueError(
-                "bag_score='calibrated' was set after fit, or could not be fitted: this model has "
-                f"no calibration ({getattr(self, 'why_not_calibrated_', None)}); set it, or "
-                "'auto', before fit, or go on with bag_score='joint'"
-            )
-        negative, positive, stds = _scores_of(found)
-        both = calibration.both(kept_off(np.log(positive) - np.log(negative)))
-        return both, calibration.deviation(negative, positive, stds)
+def too_many(bags: Bags) -> str | None:
+    """Why "auto" does not pay for five more fits to these bags, or None."""
+    if bags.n_instances > MAX_INSTANCES:
+        return f"{bags.n_instances} instances are more than {MAX_INSTANCES}"
+    return None
+
+
+def calibrated_probability(
+    calibration: BagCalibration | None, found: Predicted, why_not: str | None
+) -> tuple[Array, Array]:
+    """(B, 2) probabilities and the posterior standard deviation of each bag's."""
+    if calibration is None:
+        raise ValueError(
+            "bag_score='calibrated' was set after fit, or could not be fitted: this model has "
+            f"no calibration ({why_not}); set it, or 'auto', before fit, or go on with "
+            "bag_score='joint'"
+        )
+    negative, positive, stds = score_moments(found)
+    both = calibration.both(kept_off(np.log(positive) - np.log(negative)))
+    return both, calibration.deviation(negative, positive, stds)

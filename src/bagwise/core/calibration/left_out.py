@@ -1,0 +1,109 @@
+"""What fits to the other bags say of bags and instances that were left out of them.
+
+A model is fitted again without a fifth of its training bags at a time, and asked about those: one
+pass gives the scores of bags and of instances that calibrations are fitted to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from bagwise.bags import Bags
+from bagwise.core.posteriors.gaussian import Predicted, log_odds
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+Scores = tuple[Array, Array]  # (B, 2) logits of SCORES, (N,) logits of instances
+Scorer = Callable[[Bags], Scores]
+
+SCORES = ("joint", "max")
+FOLDS = 5
+CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
+NOTHING = 1e-300  # a probability whose logarithm is finite
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Scores of each training bag and its instances, by a fit that did not see the bag."""
+
+    bag_scores: Array  # (B, 2) logits of SCORES
+    instance_logits: Array  # (N,) logit P(y_n = 1)
+    folds: NDArray[np.int64]  # (B,) the fold that each bag was left out with
+
+    def __post_init__(self) -> None:
+        if not (np.all(np.isfinite(self.bag_scores)) and np.all(np.isfinite(self.instance_logits))):
+            raise FloatingPointError("scores of bags that were left out are not finite")
+
+
+def left_out(
+    bags: Bags,
+    T: Flags,
+    seed: int,
+    refit: Callable[[NDArray[np.intp]], Scorer],
+    keep: Callable[[str, Callable[[], Scores]], Scores] = lambda stage, work: work(),
+) -> LeftOut:
+    """Scores of all bags, where `refit(numbers of bags)` is a fit to those that scores others.
+
+    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on.
+
+    >>> bags = Bags.from_list([[[b], [b + 0.5]] for b in range(10)])
+    >>> def fitted(kept):
+    ...     return lambda others: (np.zeros((len(others), 2)), others.X[:, 0])
+    >>> left_out(bags, np.arange(10) % 2 == 1, 0, fitted).instance_logits[:4]
+    array([0. , 0.5, 1. , 1.5])
+    """
+    folds = cut_folds(bags, T, seed)
+    bag_scores, instance_logits = np.empty((len(bags), len(SCORES))), np.empty(bags.n_instances)
+    for k in range(FOLDS):
+        work = partial(_fold, bags, folds == k, refit)
+        scores = keep(f"calibration {k + 1} of {FOLDS}", work)
+        bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
+    return LeftOut(bag_scores, instance_logits, folds)
+
+
+def cut_folds(bags: Bags, T: Flags, seed: int) -> NDArray[np.int64]:
+    """(B,) folds, stratified by label; whole groups are left out together."""
+    kind = StratifiedKFold if bags.groups is None else StratifiedGroupKFold
+    cut = kind(FOLDS, shuffle=True, random_state=seed)
+    folds = np.empty(len(bags), dtype=np.int64)
+    for k, (_, out) in enumerate(cut.split(np.zeros(len(bags)), T, bags.groups)):
+        folds[out] = k
+    return folds
+
+
+def _fold(
+    bags: Bags, out: Flags, refit: Callable[[NDArray[np.intp]], Scorer]
+) -> tuple[Array, Array]:
+    """Scores of the bags that are left out."""
+    return refit(np.flatnonzero(~out))(bags[np.flatnonzero(out)])
+
+
+def scores_of(found: Predicted) -> Scores:
+    """Logits of SCORES and of instances, from one pass that found both parts."""
+    assert found.instances is not None
+    negative, positive, _ = score_moments(found)
+    bag_scores = kept_off(np.log(positive) - np.log(negative))
+    return bag_scores, kept_off(log_odds(found.instances))
+
+
+def score_moments(found: Predicted) -> tuple[Array, Array, Array]:
+    """P(negative), P(positive) and std of both scores, (B, 2) each."""
+    parts = [found.bags(score) for score in SCORES]
+    negative = np.column_stack([np.exp(part.log_negative) for part in parts])
+    positive = np.column_stack([np.exp(part.log_positive) for part in parts])
+    stds = np.column_stack([part.std for part in parts])
+    return np.maximum(negative, NOTHING), np.maximum(positive, NOTHING), stds
+
+
+def kept_off(logits: Array) -> Array:
+    """Logits of probabilities that are at least `CLOSEST` from 0 and 1."""
+    furthest = float(special.logit(1 - CLOSEST))
+    return np.clip(logits, -furthest, furthest)
