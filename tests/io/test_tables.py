@@ -15,7 +15,7 @@ from bagwise.io import streams
 from bagwise.io.columns import Columns, guess
 from bagwise.io.streams import CheckedText, TableError
 from bagwise.io.tables import read_table
-from bagwise.io.write_tables import write_table
+from bagwise.io.write_tables import safe_cell, write_table
 
 
 @pytest.fixture
@@ -166,6 +166,12 @@ def test_checks_do_not_depend_on_how_bytes_are_cut(size: int) -> None:
     assert CheckedText(Drip(text), "t").readall() == text[3:]
     with pytest.raises(TableError, match="line 2: not UTF-8"):
         CheckedText(Drip(text[:7] + b"\n\xc3"), "t").readall()
+
+
+@pytest.mark.parametrize("hidden", ["\ufeff", "\ufeff\ufeff", "\u200b\ufeff", "\x00"])
+def test_formulas_behind_invisible_characters_do_not_run(hidden: str) -> None:
+    assert safe_cell(f"{hidden}=SUM(A1)") == f"'{hidden}=SUM(A1)"
+    assert safe_cell(f"{hidden}text") == f"{hidden}text"
 
 
 def test_formulas_are_defused_in_text_only(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def as_1d(values: ArrayLike, name: str) -> Array:
     # With mixed types np.asarray would turn numbers into text: keep them as they are.
     mixed = isinstance(values, list | tuple) and len({type(v) for v in values}) > 1
     array = _as_array(values, name)
+    _refuse_merging(values, array, name)
     if mixed and _has_text(values):
         array = np.asarray(values, dtype=object)
     if array.ndim != 1:
@@ -78,6 +79,25 @@ def as_1d(values: ArrayLike, name: str) -> Array:
             called="entry",
         )
     return _tidy(array)
+
+
+def _refuse_merging(values: Any, array: Array, name: str) -> None:
+    """Raise where numpy would make one entry of two that differ."""
+    entries = values if isinstance(values, list | tuple) else array
+    if isinstance(entries, np.ndarray) and entries.dtype.kind != "O":
+        return
+    for v in entries:
+        if isinstance(v, str | bytes) and v[-1:] in ("\0", b"\0"):
+            raise ValueError(
+                f"{name} must not end in a NUL character, which arrays of text drop; got {v!r}; "
+                "strip it, or name these bags otherwise"
+            )
+    whole = {type(v) for v in entries} == {int} if len(entries) else False
+    if whole and np.array(list(entries)).dtype.kind == "f":
+        raise ValueError(
+            f"{name} must fit into 64 bits together; got numbers from {min(entries)} to "
+            f"{max(entries)}, which would be rounded; pass them as text, [str(i) for i in {name}]"
+        )
 
 
 def _has_text(values: Any) -> bool:

@@ -21,16 +21,20 @@ from bagwise.core.parameters import check_dtype
 Array = NDArray[Any]
 
 _LARGEST = {"float64": 1e100, "float32": 1e30}
+_SMALLEST = {"float64": 1e-140, "float32": 1e-15}
 
 
-def check_magnitude(bags: Bags, estimator: Any) -> None:
+def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> None:
     """Raise where features are too large: models square them, and model files hold them.
 
     The limit is that of the precision in which the estimator works, its `dtype` if it has one.
+    `spread` also refuses features that differ so little that their squares are zero.
     """
     precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
     limit = _LARGEST[precision]
     low, high = column_range(bags.X)
+    if spread:
+        _check_spread(float(np.max(high / 2 - low / 2, initial=0.0)), precision)
     size = np.maximum(np.abs(low), np.abs(high))
     if np.all(size < limit):
         return
@@ -47,6 +51,15 @@ def check_magnitude(bags: Bags, estimator: Any) -> None:
     )
 
 
+def _check_spread(half: float, precision: str) -> None:
+    limit = _SMALLEST[precision]
+    if 0 < half < limit:
+        raise ValueError(
+            f"features must differ by more than {limit:g} ({precision}), since models square them; "
+            f"those of all instances lie within {2 * half:.3g}; multiply them by a power of ten"
+        )
+
+
 def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
     """Labelled bags from whatever `fit` was given."""
     name = type(estimator).__name__
@@ -60,7 +73,7 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
         refuse_masked(y, "y")
         in_order = in_bag_order(labels_for(X, y), bags.ids, "y")
         bags = bags.with_labels(column_or_1d(in_order, warn=True))
-    check_magnitude(bags, estimator)
+    check_magnitude(bags, estimator, spread=True)
     return bags
 
 
