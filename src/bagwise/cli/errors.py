@@ -84,7 +84,16 @@ def say_notes(notes: Iterable[str]) -> None:
 
 def say(line: str) -> None:
     """One line on standard error, so that standard output holds results alone."""
-    print(" ".join(line.split()), file=sys.stderr)
+    print(printable(" ".join(line.split())), file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Text from a file as a terminal may show it: without characters that command terminals.
+
+    >>> printable("a\\x1b[31mb\\nc")
+    'a\ufffd[31mb\\nc'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bagwise.cli.errors import say
+from bagwise.cli.errors import printable, say
 from bagwise.cli.workflow import bag_frame, instance_frame
 from bagwise.core.files.atomic import check_result, refuse_existing
 from bagwise.io.class_labels import class_names
@@ -163,12 +163,13 @@ def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
+    from rich.text import Text
 
     counts = scores["bags"]
     positives = counts["true_positives"] + counts["false_negatives"]
     grid = Grid(
         box=box.SIMPLE_HEAD,
-        title=f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}",
+        title=Text(f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}"),
         title_justify="left",
     )
     for name in ("", "bags", "95 % interval"):
@@ -200,7 +201,7 @@ def show_model(found: dict[str, Any]) -> None:
 
     grid = Grid.grid(padding=(0, 2))
     for name, value in _card(found):
-        grid.add_row(Text(name, style="bold"), Text(value))
+        grid.add_row(Text(name, style="bold"), Text(printable(value)))
     Console().print(grid)
 
 

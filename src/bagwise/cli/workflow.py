@@ -179,7 +179,7 @@ def labels_of(model: Any, table: Table, purpose: str) -> Array:
             f"{table.name} has no column that looks like bag labels{fitted_on}; {purpose} "
             "labels: name their column with --label COLUMN"
         )
-    return in_model_labels(model, table.bags.y)
+    return in_model_labels(model, table.bags.y, of_table=True)
 
 
 def bag_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:

@@ -67,13 +67,20 @@ def class_names(model: Any) -> list[Any]:
     return list(named) if named else np.asarray(model.classes_).tolist()
 
 
-def in_model_labels(model: Any, y: Array) -> Array:
-    """The labels of a table as the classes the model was fitted with."""
+def in_model_labels(model: Any, y: Array, *, of_table: bool = False) -> Array:
+    """The labels of bags as the classes the model was fitted with.
+
+    Bags made in Python may carry those classes themselves, those `of_table` cannot.
+    """
     names = class_names(model)
-    given = set(y.tolist())
-    if given <= set(model.classes_.tolist()) and not given <= set(names):
-        return y  # bags made in Python carry the classes themselves
-    unknown = sorted(given - set(names), key=str)
-    if unknown:
-        raise TableError(f"labels must be the model's {names[0]!r} and {names[1]!r}; got {unknown}")
+    given, own = set(y.tolist()), set(model.classes_.tolist())
+    if not of_table and given <= own and not own & set(names):
+        return y
+    if not given <= set(names):
+        raise TableError(
+            f"labels must be the model's {show(names[0])} and {show(names[1])}; these bags have "
+            f"{', '.join(map(show, sorted(given, key=str)[:5]))}; translate them, or name another "
+            "column of labels",
+            argument="label",
+        )
     return np.asarray(model.classes_)[(y == names[1]).astype(np.int64)]

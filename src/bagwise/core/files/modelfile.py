@@ -39,7 +39,7 @@ from bagwise.core.files.codec import (
 __all__ = ["SCHEMA_VERSION", "ModelFileError", "read_kind", "read_state", "register", "write_state"]
 
 SCHEMA_VERSION = 1
-MAX_HEADER_BYTES = 64 * 2**20
+MAX_HEADER_BYTES = 16 * 2**20  # parsing takes fifty times as much memory
 
 _HEADER = "header.json"
 _HEADER_KEYS = {"format", "schema", "bagwise", "kind", "state"}
