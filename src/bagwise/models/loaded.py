@@ -10,7 +10,6 @@ import numpy as np
 from bagwise.core.calibration.bags import BagCalibration
 from bagwise.core.parameters import check_choice, check_integer, check_number
 
-
 _ROLES = ("bag", "label", "instance_label", "instance_id", "group")
 
 
