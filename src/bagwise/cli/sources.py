@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -146,6 +147,29 @@ def _read_slides(folder: str, slides: str | None, columns: Columns) -> Table:
 # --- Clusters ------------------------------------------------------------------------------------
 
 
+def _check_address(address: str) -> None:
+    """Raise for what no scheduler can have: Dask would say so after half a minute."""
+    match = re.fullmatch(
+        r"(?:(tcp|tls|ws|wss|ucx)://)?(?:[^:/\s]+|\[[0-9a-fA-F:]+\]):(\d+)/?", address
+    )
+    if match is None or not 0 < int(match[2]) < 2**16:
+        raise ValueError(
+            f"--scheduler takes an address such as tcp://host:8786, got {address!r}; give what "
+            "`dask scheduler` prints"
+        )
+    if match[1] in ("tls", "wss") and not _has_certificates():
+        raise ValueError(
+            f"{address} asks for an encrypted connection, but Dask knows of no certificates; set "
+            "distributed.comm.tls in its configuration, or use the tcp:// address"
+        )
+
+
+def _has_certificates() -> bool:
+    import dask
+
+    return dask.config.get("distributed.comm.tls.ca-file", None) is not None
+
+
 @contextmanager
 def cluster(address: str | None) -> Iterator[Any]:
     """A client of the Dask scheduler at an address, which must answer; None without an address."""
@@ -158,9 +182,10 @@ def cluster(address: str | None) -> Iterator[Any]:
             "of the shell empty?"
         )
     dask = require("distributed", what="--scheduler", extra="dask")
+    _check_address(address)
     try:
         client = dask.Client(address, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ConnectionError(
             f"no Dask scheduler answered at {address} within {PATIENCE} s ({error}); give the "
             "address that `dask scheduler` prints, such as tcp://host:8786"
