@@ -9,7 +9,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.bags.decimal_commas import has_decimal_commas
-from bagwise.cli.label_leaks import suspects
+from bagwise.cli.workflow import suspects
 from bagwise.io.columns import Columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import read_table

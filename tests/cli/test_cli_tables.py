@@ -248,6 +248,29 @@ def _file(folder: Path, name: str, text: str) -> Path:
     return folder / name
 
 
+@pytest.mark.parametrize("command", ["fit", "predict", "report"])
+@pytest.mark.parametrize("target", ["cells.csv", "m.bagwise"])
+def test_what_is_read_is_never_written_over(fitted: Path, command: str, target: str) -> None:
+    table, model = fitted / "cells.csv", fitted / "m.bagwise"
+    if (command, target) == ("fit", "m.bagwise"):
+        pytest.skip("a fit reads no model")
+    before = (fitted / target).read_bytes()
+    inputs = [table] if command == "fit" else [model, table]
+    asked = ["--label", "diagnosis", "--positive", "cancer"] if command == "fit" else []
+    said = refused(command, *inputs, "--bag", "slide", *asked, "-o", fitted / target, "--force")
+    assert "would destroy it" in said
+    assert (fitted / target).read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "report"])
+def test_a_missing_folder_is_noticed_before_any_work(fitted: Path, command: str) -> None:
+    table, model = fitted / "cells.csv", fitted / "m.bagwise"
+    inputs = [table] if command == "fit" else [model, table]
+    # The column does not exist either, which reading the table would show.
+    said = refused(command, *inputs, "--bag", "none", "-o", fitted / "nowhere" / "out.csv")
+    assert "no directory" in said
+
+
 def test_nothing_is_overwritten_without_force(fitted: Path, tmp_path: Path) -> None:
     model, cells = fitted / "m.bagwise", fitted / "cells.csv"
     for command in (

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bags.checks import Array, as_1d, check_constant, some
+from bagwise.bags.checks import Array, as_1d, check_constant
+from bagwise.bags.messages import some
 
 
 def has_index(values: Any) -> bool:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array
 
+from bagwise.bags.messages import ROW, InputError, show, some
 from bagwise.bags.rows import RowSource, is_elsewhere
 
 Array = NDArray[Any]
@@ -18,22 +19,6 @@ Array = NDArray[Any]
 # Rows looked at together when searching for the first non-finite feature: the
 # search then needs a few MB however large X is.
 _BLOCK_ROWS = 4096
-
-
-def show(value: Any) -> str:
-    """Write a scalar as a user would type it: `'a'`, not `np.str_('a')`."""
-    return repr(value.item() if isinstance(value, np.generic) else value)
-
-
-def some(values: Sequence[Any]) -> str:
-    """The first five values of a list, and how many there are.
-
-    >>> some([1, 2]), some(range(9))
-    ('[1, 2]', '[0, 1, 2, 3, 4, ...] (9 in all)')
-    """
-    if len(values) <= 5:
-        return f"[{', '.join(map(show, values))}]"
-    return f"[{', '.join(map(show, values[:5]))}, ...] ({len(values)} in all)"
 
 
 def is_missing(value: Any) -> bool:
@@ -75,6 +60,7 @@ def as_1d(values: ArrayLike, name: str) -> Array:
     # With mixed types np.asarray would turn numbers into text: keep them as they are.
     mixed = isinstance(values, list | tuple) and len({type(v) for v in values}) > 1
     array = _as_array(values, name)
+    _refuse_merging(values, array, name)
     if mixed and _has_text(values):
         array = np.asarray(values, dtype=object)
     if array.ndim != 1:
@@ -86,11 +72,32 @@ def as_1d(values: ArrayLike, name: str) -> Array:
         )
     row = _first_missing(array)
     if row is not None:
-        raise ValueError(
-            f"{name} must not have missing entries; entry {row} is {show(array[row])}; "
-            "leave these bags out, or fill the entry in"
+        raise InputError(
+            f"{name} must not have missing entries; {ROW} is {show(array[row])}; "
+            "leave these bags out, or fill the entry in",
+            row,
+            called="entry",
         )
     return _tidy(array)
+
+
+def _refuse_merging(values: Any, array: Array, name: str) -> None:
+    """Raise where numpy would make one entry of two that differ."""
+    entries = values if isinstance(values, list | tuple) else array
+    if isinstance(entries, np.ndarray) and entries.dtype.kind != "O":
+        return
+    for v in entries:
+        if isinstance(v, str | bytes) and v[-1:] in ("\0", b"\0"):
+            raise ValueError(
+                f"{name} must not end in a NUL character, which arrays of text drop; got {v!r}; "
+                "strip it, or name these bags otherwise"
+            )
+    whole = {type(v) for v in entries} == {int} if len(entries) else False
+    if whole and np.array(list(entries)).dtype.kind == "f":
+        raise ValueError(
+            f"{name} must fit into 64 bits together; got numbers from {min(entries)} to "
+            f"{max(entries)}, which would be rounded; pass them as text, [str(i) for i in {name}]"
+        )
 
 
 def _has_text(values: Any) -> bool:
@@ -138,9 +145,10 @@ def check_constant(values: Array, ids: Array, bag_of_row: Array, what: str) -> N
     if differs.any():
         bag = bag_of_row[int(np.argmax(differs))]
         found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
-        raise ValueError(
+        raise InputError(
             f"{what} must be constant inside a bag; bag {show(ids[bag])} has {some(found)}; "
-            "correct it (labels of instances go to instance_label=, or instance_labels= for arrays)"
+            "correct it, or say so if these are labels of instances",
+            argument="instance_label",
         )
     return first
 
@@ -245,10 +253,11 @@ def _raise_non_finite(
         what = f"infinity or a value too large for {X.dtype!r}"
     bag = int(np.searchsorted(offsets, row, side="right")) - 1
     feature = str(column) if names is None else f"{column} ({names[column]!r})"
-    raise ValueError(
+    raise InputError(
         f"Input X contains {what}: bag {show(ids[bag])}, row {row - offsets[bag]} of that bag "
-        f"(input row {row_index[row]}), feature {feature}; features must be finite: drop such "
-        "instances, or fill them in first, e.g. with sklearn.impute.SimpleImputer"
+        f"({ROW}), feature {feature}; features must be finite: drop such instances, or fill them "
+        "in first, e.g. with sklearn.impute.SimpleImputer",
+        int(row_index[row]),
     )
 
 
@@ -270,9 +279,11 @@ def check_instance_labels(labels: Any, n_rows: int) -> NDArray[np.float64]:
     bad = ~(np.isnan(values) | (values == 0) | (values == 1))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"{rule}; entry {row} is {show(array[row])}; map your two values to 0 (negative) "
-            "and 1 (positive)"
+        raise InputError(
+            f"{rule}; {ROW} is {show(array[row])}; map your two values to 0 (negative) and 1 "
+            "(positive)",
+            row,
+            called="entry",
         )
     return values
 
@@ -294,9 +305,11 @@ def check_coords(coords: Any, n_rows: int, name: str = "coords") -> Array:
     finite = np.isfinite(array).all(axis=1)
     if not finite.all():
         row = int(np.argmin(finite))
-        raise ValueError(
-            f"{name} must be finite; entry {row} is {array[row].tolist()} (NaN or infinity); "
-            "fill it in, or drop that instance"
+        raise InputError(
+            f"{name} must be finite; {ROW} is {array[row].tolist()} (NaN or infinity); "
+            "fill it in, or drop that instance",
+            row,
+            called="entry",
         )
     return array
 

@@ -17,6 +17,7 @@ from bagwise.bags.constructors import BagSources
 from bagwise.bags.inputs import offsets_of
 from bagwise.bags.keys import resolve_key
 from bagwise.bags.label_order import bag_labels
+from bagwise.bags.messages import show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -394,4 +395,4 @@ def _describe_labels(y: Array | None) -> str:
         return f": {positive} positive, {len(y) - positive} negative"
     if len(values) > 5:
         return f": {len(values)} different labels"
-    return ": " + ", ".join(f"{n} {check.show(v)}" for v, n in zip(values, counts, strict=True))
+    return ": " + ", ".join(f"{n} {show(v)}" for v, n in zip(values, counts, strict=True))

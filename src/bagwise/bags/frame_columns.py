@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.checks import Array, some
+from bagwise.bags.checks import Array
 from bagwise.bags.column_names import (
     OWN,
     counts_rows,
@@ -20,6 +20,7 @@ from bagwise.bags.column_names import (
     numbers_rows,
 )
 from bagwise.bags.label_like import COPY, copies, describe, look
+from bagwise.bags.messages import some
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,9 +20,9 @@ from bagwise.bags.checks import (
     check_features,
     names_of,
     refuse_masked,
-    show,
 )
 from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
+from bagwise.bags.messages import show
 
 if TYPE_CHECKING:
     import pandas as pd

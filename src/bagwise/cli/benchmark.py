@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from bagwise.benchmark.results import Row
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add both commands to the application."""
-    app.command()(benchmark)
-    app.command()(datasets)
-
-
 def benchmark(
     sets: Annotated[
         list[str] | None,

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from bagwise.cli.demo import Outcome
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(demo)
-
-
 def demo(
     output: Annotated[
         Path, typer.Option(help="Directory for the figure and the report.", file_okay=False)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bagwise.cli.errors import say
+from bagwise.cli.errors import printable, say
 from bagwise.cli.workflow import bag_frame, instance_frame
-from bagwise.core.files.atomic import refuse_existing
+from bagwise.core.files.atomic import check_result, refuse_existing
 from bagwise.io.class_labels import class_names
 from bagwise.io.frames import with_numbers
 from bagwise.io.geojson import write_geojson
@@ -44,7 +44,7 @@ SCORES = {
 }
 
 
-def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
+def check_output(path: str, sources: list[str], force: bool, *, table_only: bool = False) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
     if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
         raise ValueError(
@@ -53,8 +53,7 @@ def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
         )
     if path == "-" or _is_folder(path):
         return
-    if not force:
-        refuse_existing(path)
+    check_result(path, sources, overwrite=force)
     if not path.lower().endswith(GEOJSON_ENDS):
         check_writable(path)
 
@@ -164,12 +163,13 @@ def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
+    from rich.text import Text
 
     counts = scores["bags"]
     positives = counts["true_positives"] + counts["false_negatives"]
     grid = Grid(
         box=box.SIMPLE_HEAD,
-        title=f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}",
+        title=Text(f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}"),
         title_justify="left",
     )
     for name in ("", "bags", "95 % interval"):
@@ -201,7 +201,7 @@ def show_model(found: dict[str, Any]) -> None:
 
     grid = Grid.grid(padding=(0, 2))
     for name, value in _card(found):
-        grid.add_row(Text(name, style="bold"), Text(value))
+        grid.add_row(Text(name, style="bold"), Text(printable(value)))
     Console().print(grid)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.rows import RowSource, column_moments, column_range
+from bagwise.bags.rows import RowSource, column_moments, column_range, row_digest
 from bagwise.distributed.cluster import Cluster
 
 Array = NDArray[Any]
@@ -84,6 +84,14 @@ class DaskRows(RowSource):
         futures = [self.cluster.submit(column_range, X) for X in self.futures]
         lows, highs = zip(*self.cluster.gather(futures), strict=True)
         return np.min(lows, axis=0), np.max(highs, axis=0)
+
+    def digest(self, first: int = 0) -> int:
+        """`row_digest` of all rows, each part's by its worker."""
+        starts = (first + self.starts[:-1]).tolist()
+        futures = [
+            self.cluster.submit(row_digest, X, a) for X, a in zip(self.futures, starts, strict=True)
+        ]
+        return sum(self.cluster.gather(futures)) % 2**64
 
 
 def _rows(X: Any, index: NDArray[np.int64]) -> Array:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.bags.messages import Note
 from bagwise.io.columns import Columns, guess
-from bagwise.io.row_places import Places
-from bagwise.io.streams import CheckedText, TableError, open_source
+from bagwise.io.streams import CheckedText, Places, TableError, one_line, open_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def read_frame(
     remembered: Columns | None = None,
     *,
     keep_text: bool = False,
-) -> tuple[pd.DataFrame, Columns, list[str], Places, Rows]:
+) -> tuple[pd.DataFrame, Columns, list[Note], Places, Rows]:
     """The whole table, what its columns are, notes on what was guessed, and how to name rows.
 
     The last result gives columns as they stand in the file: with `keep_text`, cells of text
@@ -60,7 +60,7 @@ def read_frame(
     """
     ending = _ending(path)
     if path != "-" and os.path.isdir(path):
-        raise TableError(f"{path} is a folder; for HDF5 features pass its slides CSV: --slides")
+        raise TableError(f"{path} is a folder; for HDF5 features pass its CSV", argument="slides")
     if ending in (".parquet", ".pq", ".feather", ".arrow"):
         table = _read_arrow(path, ending, name)
         frame = table.to_pandas()
@@ -79,7 +79,8 @@ def read_frame(
     if path != "-" and delimiter is None and ending not in DELIMITERS:
         raise TableError(
             f"{name} ends in {ending or 'nothing'!r}, which is none of .csv, .tsv, .parquet, "
-            ".feather (or .csv.gz, .tsv.gz); rename it, or pass --delimiter"
+            ".feather (or .csv.gz, .tsv.gz); rename it, or say how it is delimited",
+            argument="delimiter",
         )
     with open_source(path) as source:
         checked = CheckedText(source, name)
@@ -176,11 +177,13 @@ def _check_delimiter(header: list[str], sep: str, name: str) -> None:
         return
     other = next((d for d in _NAMES_OF if d != sep and d in header[0]), None)
     if other is not None:
-        hint = f"it looks delimited by {_NAMES_OF[other]}: pass --delimiter {other!r}"
+        hint = f"it looks delimited by {_NAMES_OF[other]}: pass {other!r}"
     else:
         hint = "bags and features need two columns or more"
     split_at = _NAMES_OF.get(sep, repr(sep))
-    raise TableError(f"{name} has only one column when split at each {split_at}; {hint}")
+    raise TableError(
+        f"{name} has only one column when split at each {split_at}; {hint}", argument="delimiter"
+    )
 
 
 def _check_distinct(header: Sequence[str], name: str) -> None:
@@ -292,8 +295,3 @@ def with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
         if all(isinstance(v, str) for v in frame[column]):
             typed[column] = numbers_if_all(frame[column])
     return typed
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line."""
-    return " ".join(str(error).split())
