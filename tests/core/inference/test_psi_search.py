@@ -1,5 +1,8 @@
 """psi and kernel learned by the bound minus log Z: what is climbed, and where it may not go."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -62,3 +65,32 @@ def test_an_unknown_normaliser_ends_the_search_before_it_begins(bound: Normalise
     heavy = PsiKernel(Gamma(1.0, 1.0), bw.kernels.RBF(50.0, 2.0))
     with pytest.raises(ValueError, match="log Z of this psi and kernel cannot be estimated"):
         learn_psi(bound, heavy)
+
+
+@pytest.mark.parametrize("kind", ["psi", "gamma"])
+def test_models_learn_by_the_bound(bags: bw.Bags, kind: str, tmp_path: Path) -> None:
+    settings = {"kernel": START.kernel, "n_inducing": 6, "bag_score": "max", "random_state": 0}
+    make: Any = {
+        "psi": lambda **more: bw.PsiVGPMIL(psi=PolyaGamma(1.4), **settings, **more),
+        "gamma": lambda **more: bw.GammaVGPMIL(alpha=2.0, beta=6.0, **settings, **more),
+    }[kind]
+    fixed = make(learn_hyperparameters=False).fit(bags)
+    model = make(learn_hyperparameters="bound").fit(bags)
+    assert model.normalised_elbo(bags) > fixed.normalised_elbo(bags) + 0.5
+    if kind == "psi":
+        assert model.psi_ != model.psi and model.kernel_ != START.kernel
+    else:
+        assert (model.alpha_, model.beta_) != (2.0, 6.0)
+    model.save(tmp_path / "m.bagwise")
+    same = bw.load(tmp_path / "m.bagwise")
+    np.testing.assert_array_equal(same.predict_proba(bags), model.predict_proba(bags))
+    assert same.normalised_elbo(bags) == pytest.approx(model.normalised_elbo(bags))
+
+
+def test_a_fit_whose_normaliser_is_unknown_says_so(bags: bw.Bags) -> None:
+    kernel = bw.kernels.RBF(50.0, 2.0)
+    model = bw.GammaVGPMIL(alpha=1.0, beta=1.0, kernel=kernel, learn_hyperparameters="bound")
+    with pytest.raises(ValueError, match="log Z of this psi and kernel cannot be estimated"):
+        model.fit(bags)
+    with pytest.raises(ValueError, match="learn_hyperparameters"):
+        bw.VGPMIL(learn_hyperparameters="bound").fit(bags)
