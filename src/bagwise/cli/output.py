@@ -19,11 +19,10 @@ from bagwise.io.geojson import write_geojson
 from bagwise.io.write_tables import check_writable, has_text, write_table
 from bagwise.models._base import Predictions
 from bagwise.report.model_card import (
-    bag_score_line,
+    card_lines,
     describe_fit,
+    filled,
     iterations,
-    selected,
-    weight_lines,
     why_not_calibrated,
 )
 
@@ -214,28 +213,14 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("positive class", repr(found["positive"])),
         ("negative class", repr(found["classes"][0])),
         ("features", str(found["n_features"]) + ("" if names is None else f": {_some(names)}")),
-        ("bag score", bag_score_line(found)),
-        ("inference", found["inference"]),
-        ("kernel", found["kernel"]),
-        ("mean", found["mean"] is not None and f"{found['mean']:.3g}"),
-        ("inducing points", found["n_inducing"]),
-        ("ELBO", found["elbo"] is not None and f"{found['elbo']:.4f}"),
-        ("log evidence", found["log_evidence"] is not None and f"{found['log_evidence']:.4f}"),
-        ("fit", f"{iterations(found['n_iter'])}, {_state(found)}"),
-        ("selected features", selected(found)),
-        ("scaled weights ± std", "\n".join(weight_lines(found))),
-        ("arguments", ", ".join(f"{k}={v}" for k, v in found["arguments"].items())),
+        *card_lines(found, "\n"),
         ("columns", _plain(fitted.get("columns"))),
         ("fitted on", _plain(data)),
         ("held out", f"{len(fitted['held_out'])} bags" if fitted.get("held_out") else None),
         ("command", fitted.get("command")),
         ("bagwise", fitted.get("bagwise")),
     ]
-    return [(name, str(value)) for name, value in lines if value not in (None, "", False)]
-
-
-def _state(found: dict[str, Any]) -> str:
-    return "converged" if found["converged"] else "NOT converged"
+    return filled(lines)
 
 
 def _some(names: list[str]) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags.messages import Note
 from bagwise.io.columns import Columns, guess
+from bagwise.io.requirements import require
 from bagwise.io.streams import CheckedText, Places, TableError, one_line, open_source
 
 if TYPE_CHECKING:
@@ -32,14 +33,8 @@ Rows = Callable[[list[str]], "pd.DataFrame"]
 
 def require_io() -> None:
     """Raise an ImportError that names the extra where pandas or pyarrow is missing."""
-    try:
-        import pandas
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f'tables need {error.name}, which is not installed; run: pip install "bagwise[io]"'
-        ) from error
-    del pandas
+    for package in ("pandas", "pyarrow"):
+        require(package, what="reading and writing tables", extra="io")
 
 
 def read_frame(
