@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
-from bagwise.bags.checks import check_test_size
 from bagwise.bags.label_like import COPY, Signs, copies, describe, look
+from bagwise.bags.subsets import check_test_size
 from bagwise.cli.model_names import ALIASES, class_name
 from bagwise.cli.sources import naming, remembered
 from bagwise.core.inference.monitor import Callback

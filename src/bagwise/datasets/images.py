@@ -28,37 +28,27 @@ from bagwise.datasets.sources import Archive, data_folder, obtain, present
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+IDX_FILES = tuple(
+    f"{subset}-{part}-ubyte"
+    for subset in ("train", "t10k")
+    for part in ("images-idx3", "labels-idx1")
+)
 # SHA-256 of the idx files themselves: the same content comes compressed in several ways.
-CONTENT = {
-    "mnist": {
-        "train-images-idx3-ubyte": (
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
-        ),
-        "train-labels-idx1-ubyte": (
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-        ),
-        "t10k-images-idx3-ubyte": (
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-        ),
-        "t10k-labels-idx1-ubyte": (
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-        ),
-    },
-    "fashion-mnist": {
-        "train-images-idx3-ubyte": (
-            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
-        ),
-        "train-labels-idx1-ubyte": (
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"
-        ),
-        "t10k-images-idx3-ubyte": (
-            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
-        ),
-        "t10k-labels-idx1-ubyte": (
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"
-        ),
-    },
+DIGESTS = {
+    "mnist": (
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    "fashion-mnist": (
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
 }
+CONTENT = {kind: dict(zip(IDX_FILES, found, strict=True)) for kind, found in DIGESTS.items()}
 SITES = {"mnist": MNIST_MIRROR, "fashion-mnist": FASHION_SITE}
 ENTRY = {"mnist": "mnist_bags", "fashion-mnist": "fashion_mnist_bags"}
 N_BAGS = {"train": 5600, "test": 1400}
@@ -121,15 +111,9 @@ class _Request:
     """The checked arguments of the two functions above."""
 
     def __init__(
-        self,
-        subset: str,
-        n_bags: int | None,
-        bag_size: int,
-        positive: Iterable[int] | int,
-        witness: tuple[int, int],
-        pca: int | None,
-        random_state: Any,
-    ) -> None:
+        self, subset: str, n_bags: int | None, bag_size: int, positive: Iterable[int] | int,
+        witness: tuple[int, int], pca: int | None, random_state: Any,
+    ) -> None:  # fmt: skip
         self.subset = check_choice("subset", subset, tuple(N_BAGS))
         self.n_bags = N_BAGS[subset] if n_bags is None else n_bags
         self.bag_size = bag_size
