@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -12,13 +11,9 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from bagwise.bags.messages import ROW, InputError, show, some
-from bagwise.bags.rows import RowSource, is_elsewhere
+from bagwise.bags.rows import RowSource, blocks, is_elsewhere
 
 Array = NDArray[Any]
-
-# Rows looked at together when searching for the first non-finite feature: the
-# search then needs a few MB however large X is.
-_BLOCK_ROWS = 4096
 
 
 def is_missing(value: Any) -> bool:
@@ -228,15 +223,15 @@ def check_finite(
     X: Array, offsets: Array, ids: Array, row_index: Array, names: tuple[str, ...] | None
 ) -> None:
     """Raise, naming bag, row and feature, if X has a NaN or infinite entry."""
-    for start in range(0, len(X), _BLOCK_ROWS):
-        block = X[start : start + _BLOCK_ROWS]
+    for part in blocks(len(X)):  # which need a few MB however large X is
+        block = X[part]
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(block)):  # no temporary; a finite sum has finite terms
                 continue
         bad = ~np.isfinite(block)
         if bad.any():
             row, column = np.unravel_index(int(np.argmax(bad)), bad.shape)
-            _raise_non_finite(X, start + int(row), int(column), offsets, ids, row_index, names)
+            _raise_non_finite(X, part.start + int(row), int(column), offsets, ids, row_index, names)
 
 
 def _raise_non_finite(
@@ -349,62 +344,3 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     if columns is None or not all(isinstance(c, str) for c in columns):
         return None
     return tuple(str(c) for c in columns)
-
-
-def check_concat(parts: Sequence[Any], optional: Sequence[str]) -> None:
-    """Check that Bags can be put after each other."""
-    if not parts:
-        raise ValueError("concat needs at least one Bags; got an empty list")
-    for name in ("n_features", "feature_names"):
-        found = list(dict.fromkeys(getattr(p, name) for p in parts))
-        if len(found) > 1 and None not in found:
-            raise ValueError(
-                f"all Bags must have the same {name}; got {found}; align their columns"
-            )
-    for name in optional:
-        have = [getattr(p, name) is not None for p in parts]
-        if any(have) and not all(have):
-            raise ValueError(
-                f"{name} must be in all Bags or in none; Bags {have.index(False)} of {len(parts)} "
-                f"has none; add it there, or build the others without {name}"
-            )
-    for name in ("y", "groups"):
-        kinds = {p_field.dtype.kind for p in parts if (p_field := getattr(p, name)) is not None}
-        if len(kinds) > 1 and "U" in kinds:
-            raise ValueError(f"{name} mixes text and other types; give all Bags the same type")
-    if parts[0].coords is not None and len(widths := {p.coords.shape[1] for p in parts}) > 1:
-        raise ValueError(f"coords must have the same number of columns; got {sorted(widths)}")
-
-
-def check_strata(y: Array, unit_of_bag: Array) -> Array:
-    """Class of each unit (bag or group) for a stratified split; each needs two units.
-
-    A group of bags with several labels counts for the label it has the largest share of.
-    """
-    classes, code = np.unique(y, return_inverse=True)
-    counts = np.zeros((unit_of_bag.max() + 1, len(classes)))
-    np.add.at(counts, (unit_of_bag, code), 1)
-    strata = np.argmax(counts / counts.sum(axis=0), axis=1)
-    found, n_units = np.unique(strata, return_counts=True)
-    if n_units.min() < 2:
-        label = classes[found[int(np.argmin(n_units))]]
-        raise ValueError(
-            f"a stratified split needs two bags (or groups) of each label; label {show(label)} "
-            "has 1; add bags, or pass stratify=False in Python"
-        )
-    return strata
-
-
-def check_test_size(test_size: float, n_units: int, n_strata: int, name: str = "test_size") -> None:
-    """Check that both sides of a split get at least one unit (bag or group), of each label."""
-    if isinstance(test_size, bool) or not isinstance(test_size, Real) or test_size <= 0:
-        raise ValueError(f"{name} must be a share between 0 and 1, got {test_size!r}")
-    whole = isinstance(test_size, Integral)
-    n_test = int(test_size) if whole else int(np.ceil(test_size * n_units))
-    if min(n_test, n_units - n_test) < n_strata or (not whole and test_size >= 1):
-        least = n_strata / n_units
-        raise ValueError(
-            f"{name}={test_size!r} of {n_units} bags (or groups) leaves {min(n_test, n_units)} to "
-            f"test and {max(0, n_units - n_test)} to train on, but each side needs at least "
-            f"{n_strata}, one of each label; choose from {least:.2g} to {1 - least:.2g}"
-        )

@@ -76,3 +76,21 @@ def some(values: Sequence[Any]) -> str:
     if len(values) <= 5:
         return f"[{', '.join(map(show, values))}]"
     return f"[{', '.join(map(show, values[:5]))}, ...] ({len(values)} in all)"
+
+
+def count(n: int, noun: str) -> str:
+    """A number of things in words."""
+    return f"{n} {noun}" + ("" if n == 1 else "s")
+
+
+def describe_labels(y: Any) -> str:
+    """How many labels there are of each kind, as `repr(bags)` says it."""
+    if y is None:
+        return ", unlabelled"
+    values, counts = np.unique(y, return_counts=True)
+    if len(values) and values.dtype.kind in "biuf" and np.isin(values, (0, 1)).all():
+        positive = int(np.sum(y == 1))
+        return f": {positive} positive, {len(y) - positive} negative"
+    if len(values) > 5:
+        return f": {len(values)} different labels"
+    return ": " + ", ".join(f"{n} {show(v)}" for v, n in zip(values, counts, strict=True))

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
-from bagwise.bags.checks import check_test_size
 from bagwise.bags.label_like import COPY, Signs, copies, describe, look
+from bagwise.bags.subsets import check_test_size
 from bagwise.cli.sources import naming, remembered
 from bagwise.core.inference.monitor import Callback
 from bagwise.distributed import DistributedData, training_data
@@ -23,6 +23,7 @@ from bagwise.distributed.passes import Part
 from bagwise.io.class_labels import choose_classes, class_names, in_model_labels
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table
+from bagwise.metrics.models import Given
 from bagwise.models import ALIASES, MODELS
 from bagwise.models._base import Predictions
 from bagwise.models.registry import class_name
@@ -239,24 +240,6 @@ def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     return scored(model, table.bags.with_labels(labels_of(model, table, "scores need")), seed)
 
 
-@dataclass
-class Found:
-    """Probabilities that are there already, in the form in which metrics take a model."""
-
-    classes_: Any
-    bag_p: Array  # (B, 2)
-    p: Array | None  # (N, 2)
-
-    def predict_proba(self, bags: Any) -> Array:
-        """Those of the bags."""
-        return self.bag_p
-
-    def predict_instance_proba(self, bags: Any) -> Array:
-        """Those of the instances."""
-        assert self.p is not None
-        return self.p
-
-
 def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     """Scores of bags, their intervals, and scores of instances where their labels are known."""
     assert bags.y is not None
@@ -264,9 +247,9 @@ def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     has_truth = known is not None and bool(np.isfinite(known).any())
     if has_truth:
         both = model.predict_all(bags)
-        found = Found(model.classes_, both.bag_p, both.p)
+        found = Given(model.classes_, both.bag_p, both.p)
     else:
-        found = Found(model.classes_, model.predict_proba(bags), None)
+        found = Given(model.classes_, model.predict_proba(bags))
     return {
         "positive": class_names(model)[1],
         "bags": metrics.bag_scores(found, bags),

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +20,7 @@ from bagwise.io.columns import (
     ROLES,
     Columns,
     almost_numeric,
+    guess,
     is_list_valued,
     is_number,
     pick_features,
@@ -84,9 +86,9 @@ def read_table(
     asked = columns or Columns()
     # A column named as a feature is not taken for anything else; a pattern may well match ids.
     taken = (*_taken(feature_names), *asked.features)
-    frame, found, notes, places, raw = read_frame(
-        *(os.fspath(path), name, asked, taken, delimiter, skip, remembered), keep_text=keep_text
-    )
+    find = partial(guess, asked=asked, taken=taken, skip=skip, source=name, remembered=remembered)
+    read = read_frame(os.fspath(path), name, find, delimiter, taken=taken, keep_text=keep_text)
+    frame, found, places = read.table, read.columns, read.places
     if len(frame) == 0:
         raise TableError(f"{name} has a header but no rows; one row per instance is needed")
     if feature_names is None:
@@ -102,8 +104,8 @@ def read_table(
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
     bags = _make_bags(frame, found, X, names, places)
-    rest = raw([c for c in frame.columns if c not in chosen])
-    return Table(bags, rest, replace(found, features=tuple(chosen)), (*notes, *more), places)
+    rest = read.raw([c for c in frame.columns if c not in chosen])
+    return Table(bags, rest, replace(found, features=tuple(chosen)), (*read.notes, *more), places)
 
 
 def _taken(feature_names: Sequence[str] | None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from bagwise.metrics.inputs import (
     require_positive,
     tails,
 )
+from bagwise.metrics.intervals import placements
 
 
 @dataclass(frozen=True)
@@ -155,15 +156,7 @@ def bag_tpr_instance_fpr_auc(
     if positive.all():
         raise ValueError("bag_tpr_instance_fpr_auc needs negative bags, but all are positive")
     bag_top = np.maximum.reduceat(scores, ends[:-1])[positive]
-    return _rank_auc(bag_top, scores[~rows])
-
-
-def _rank_auc(above: Floats, below: Floats) -> float:
-    """Share of pairs in which `above` is larger, ties counting half."""
-    below = np.sort(below)
-    smaller = np.searchsorted(below, above, side="left")
-    not_larger = np.searchsorted(below, above, side="right")
-    return float(np.mean((smaller + not_larger) / (2 * len(below))))
+    return float(np.mean(placements(bag_top, scores[~rows])))
 
 
 def _checked(

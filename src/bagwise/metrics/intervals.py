@@ -93,13 +93,13 @@ def auc_influence(positive: Bools, score: Floats) -> Floats:
     """How far each label moves the area, (n,): DeLong's placements over the class sizes."""
     above, below = score[positive], score[~positive]
     influence = np.empty(score.size)
-    influence[positive] = _placements(above, below) / above.size
-    influence[~positive] = _placements(-below, -above) / below.size
+    influence[positive] = placements(above, below) / above.size
+    influence[~positive] = placements(-below, -above) / below.size
     centre = np.where(positive, influence[positive].mean(), influence[~positive].mean())
     return influence - centre
 
 
-def _placements(x: Floats, others: Floats) -> Floats:
+def placements(x: Floats, others: Floats) -> Floats:
     """Share of the others that each x exceeds, ties counting half."""
     ranked = np.sort(others)
     places = np.searchsorted(ranked, x, "left") + np.searchsorted(ranked, x, "right")

@@ -9,14 +9,13 @@ from numpy.typing import ArrayLike
 
 from bagwise.core.parameters import check_integer
 from bagwise.models.single_model import check_one_model
-from bagwise.plots.style import SERIES, axes_for, column, tidy
+from bagwise.plots.style import SERIES, Display, axes_for, column, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-class InstancePosteriorDisplay:
+class InstancePosteriorDisplay(Display):
     """Histogram of the expected instance labels, given the labels of bags [V17, Fig. 2].
 
     Instances at 0 and 1 are decided, those between are not. Several models may share axes. Counts
@@ -26,9 +25,6 @@ class InstancePosteriorDisplay:
     >>> display.ax_.get_xlabel()
     'expected instance label, given the labels of bags'
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(self, p: ArrayLike, *, name: str | None = None, n_bins: int = 20) -> None:
         self.p = column(p)
@@ -76,5 +72,4 @@ class InstancePosteriorDisplay:
         tidy(ax)
         if self.name is not None:
             ax.legend(frameon=False, fontsize=9, loc="upper center")
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)

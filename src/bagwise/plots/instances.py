@@ -13,6 +13,7 @@ from bagwise.plots.style import (
     POSITIVE,
     PROBABILITY,
     UNKNOWN,
+    Display,
     axes_for,
     column,
     one_bag,
@@ -22,12 +23,11 @@ from bagwise.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LONGEST_BARS = 80  # more bars than this are thinner than their error bars
 
 
-class InstanceProbabilityDisplay:
+class InstanceProbabilityDisplay(Display):
     """Instance probabilities of a bag with error bars [M24, Fig. 4; C24, Fig. 10].
 
     Most probable first, or along an axis such as the slices of a scan (`position`). Where labels
@@ -39,9 +39,6 @@ class InstanceProbabilityDisplay:
     >>> display.plot().ax_.get_xlabel()
     'instances, most probable first'
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self,
@@ -77,13 +74,6 @@ class InstanceProbabilityDisplay:
             more["position"] = bag.coords[:, along]
         return cls(p, std, **more).plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls, p: ArrayLike, std: ArrayLike | None = None, *, ax: Axes | None = None, **more: Any
-    ) -> Self:
-        """Draw given probabilities, (n,) or the two columns of `predict_instance_proba`."""
-        return cls(p, std, **more).plot(ax)
-
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into `ax`, or into a new figure."""
         ax = axes_for(ax, 5.6, 2.8)
@@ -104,8 +94,7 @@ class InstanceProbabilityDisplay:
             ax.legend(
                 frameon=False, fontsize=9, ncols=3, loc="lower right", bbox_to_anchor=(1, 0.98)
             )
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
     def _bars(self, ax: Axes, x: Any, order: Any) -> None:
         gap = float(np.min(np.diff(np.unique(x)))) if len(np.unique(x)) > 1 else 1.0

@@ -16,13 +16,7 @@ from bagwise.bags import Bags
 from bagwise.io.class_labels import class_names, in_model_labels
 from bagwise.models._base import Predictions
 from bagwise.models.training_bags import seen_in_fit
-from bagwise.report.model_card import (
-    bag_score_line,
-    describe_model,
-    iterations,
-    selected,
-    weight_lines,
-)
+from bagwise.report.model_card import card_lines, describe_model, filled
 from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
 
 Array = NDArray[Any]
@@ -226,26 +220,12 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Model", about["model"]),
         ("Positive class", about["positive"]),
         ("Features", about["n_features"]),
-        ("Bag probability", bag_score_line(about)),
-        ("Inference", about["inference"]),
-        ("Kernel", about["kernel"]),
-        ("Prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
-        ("Inducing points", about["n_inducing"]),
-        ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
-        ("Log evidence", about["log_evidence"] is not None and f"{about['log_evidence']:.4f}"),
-        ("Fit", about["n_iter"] and iterations(about["n_iter"]) + _state(about)),
-        ("Selected features", selected(about)),
-        ("Scaled weights ± std", "; ".join(weight_lines(about))),
-        ("Arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
+        *((name[0].upper() + name[1:], value) for name, value in card_lines(about, "; ")),
         ("Versions", _versions()),
         ("Command of the fit", fitted.get("command")),
         ("Command of this page", command),
     ]
-    return [[name, str(value)] for name, value in lines if value not in (None, "", False, {}, [])]
-
-
-def _state(about: dict[str, Any]) -> str:
-    return ", converged" if about["converged"] else ", NOT converged: raise max_iter"
+    return [list(line) for line in filled(lines)]
 
 
 def _training(data: dict[str, Any]) -> str:
