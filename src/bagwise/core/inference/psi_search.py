@@ -79,7 +79,9 @@ class NormalisedBound:
     def __call__(self, setting: PsiKernel) -> float:
         """ELBO - log Z; ValueError says why where log Z is not known."""
         features = whitener(setting.kernel, self.Z, self.jitter)
-        estimate = log_normaliser(setting.psi, *features(self.data.X), self.c0, self.seed)
+        estimate = log_normaliser(
+            setting.psi, *features(np.asarray(self.data.X)), self.c0, self.seed
+        )
         estimate.check(LARGEST_ERROR)
         sites, sweeper = self.sites(setting.psi), Sweeper(self.data, features)
         ascent = CoordinateAscent(sites, sweeper, learn_mean=False)
