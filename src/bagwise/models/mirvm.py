@@ -16,10 +16,11 @@ from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
 from bagwise.core.files.modelfile import register
 from bagwise.core.inducing import kmeans_points
+from bagwise.core.inference.feature_store import SMALL_BUDGET
 from bagwise.core.inference.loop import warn_not_converged
 from bagwise.core.inference.monitor import Callback, Monitor, Note
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.linear.design import Design
+from bagwise.core.linear.design import Columns, Design, rows_per_chunk
 from bagwise.core.linear.evidence import (
     Fit,
     fixed_point,
@@ -31,10 +32,10 @@ from bagwise.core.links import Logistic
 from bagwise.core.parameters import check_choice, check_integer, check_limits, check_number
 from bagwise.core.posteriors.gaussian import BAG_SCORES
 from bagwise.core.posteriors.linear import LinearPosterior
+from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models.inputs import bags_to_predict
-from bagwise.models.linear_features import FeatureMap
 
 Array = NDArray[Any]
 
@@ -98,10 +99,9 @@ class LinearMIL(BagClassifierMIL):
         *,
         callbacks: Sequence[Callback],
     ) -> None:
-        features = self._feature_map(bags, T, rng)
-        design = self._design(bags, T, known, features)
+        design = self._design(bags, T, known, self._columns(bags, T, rng))
         fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
-        self.posterior_ = features.posterior(fit.modes[0], fit.columns, int(rng.integers(2**31)))
+        self.posterior_ = LinearPosterior.at(fit.modes[0], fit.columns, int(rng.integers(2**31)))
         self._store(fit, self.posterior_.n_weights)
 
     @property
@@ -240,30 +240,34 @@ class LinearMIL(BagClassifierMIL):
     def _n_basis(self, bags: Bags) -> int:
         return bags.n_features if self.kernel is None else min(self.n_basis, bags.n_instances)
 
-    def _feature_map(
-        self, bags: Bags, T: NDArray[np.bool_], rng: np.random.Generator
-    ) -> FeatureMap:
+    def _columns(self, bags: Bags, T: NDArray[np.bool_], rng: np.random.Generator) -> Columns:
         """Scaling and, with a kernel, basis points: k-means centres per label."""
         shift, scale = self._scaling(bags.X)
         if self.kernel is None:
-            return FeatureMap(shift, scale)
+            return Columns.all(shift, scale)
         self.kernel.check_features(bags.n_features)
         group = np.repeat(T, bags.sizes).astype(np.int64)
         basis = kmeans_points(
             ScaledRows(bags.X, shift, scale, np.float64), group, self.n_basis, rng
         )
-        return FeatureMap(shift, scale, self.kernel, basis)
+        return Columns.all(shift, scale, self.kernel, basis)
 
     def _design(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, features: FeatureMap
+        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, columns: Columns
     ) -> Design:
-        return features.design(bags.X, bags.offsets, T, known, self.chunk_size)
+        return self._varying(columns, bags.X, bags.offsets, T, known)
+
+    def _varying(self, columns: Columns, X: Any, *labels: Any) -> Design:
+        """Rows with offsets, T and known labels, and those of the columns that vary."""
+        chunk_size = self.chunk_size or rows_per_chunk(len(columns))
+        data = training_data(X, *labels, chunk_size, None, SMALL_BUDGET)
+        return Design(data, columns).varying()
 
     def _store(self, fit: Fit, n_weights: int) -> None:
         if not fit.trace.converged:
             self._warn_of(fit)
         self.alpha_ = np.full(n_weights, np.inf)
-        self.alpha_[fit.columns] = fit.alpha
+        self.alpha_[fit.columns.used] = fit.alpha
         self.log_evidence_history_ = np.array(fit.trace.history)
         self.log_evidence_ = fit.trace.history[-1]
         self.n_iter_ = fit.trace.n_iter
@@ -388,12 +392,12 @@ class RVM(MIRVM):
     _remedies = "a model that knows bags (MIRVM, ProbitVGPMIL)"
 
     def _design(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, features: FeatureMap
+        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, columns: Columns
     ) -> Design:
         label = np.repeat(T, bags.sizes)
         if known is not None:
             label = np.where(np.isnan(known), label, known == 1)
-        return features.design(bags.X, np.arange(len(label) + 1), label, None, self.chunk_size)
+        return self._varying(columns, bags.X, np.arange(len(label) + 1), label, None)
 
 
 class MILogisticRegression(LinearMIL):
