@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from bagwise.core.files.modelfile import ModelFileError
     from bagwise.core.warnings import NearChanceWarning
     from bagwise.models.ising import IsingVGPMIL
-    from bagwise.models.mirvm import MIRVM, RVM, MILogisticRegression
+    from bagwise.models.mi_logistic import MILogisticRegression
+    from bagwise.models.mirvm import MIRVM, RVM
     from bagwise.models.multitask import MultiTaskMIRVM
     from bagwise.models.one_vs_rest import OneVsRestMIL
     from bagwise.models.persistence import load, save
@@ -85,7 +86,7 @@ _HOME = {
     "InstanceTransformer": "bagwise.models.transformer",
     "IsingVGPMIL": "bagwise.models.ising",
     "LargeMarginVGPMIL": "bagwise.models.vgpmil",
-    "MILogisticRegression": "bagwise.models.mirvm",
+    "MILogisticRegression": "bagwise.models.mi_logistic",
     "MIRVM": "bagwise.models.mirvm",
     "ModelFileError": "bagwise.core.files.modelfile",
     "MultiTaskMIRVM": "bagwise.models.multitask",

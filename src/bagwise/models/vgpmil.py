@@ -40,7 +40,8 @@ from bagwise.models._base import BagClassifierMIL
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models.inputs import bags_to_predict
 from bagwise.models.ising import IsingVGPMIL
-from bagwise.models.mirvm import MIRVM, RVM, MILogisticRegression
+from bagwise.models.mi_logistic import MILogisticRegression
+from bagwise.models.mirvm import MIRVM, RVM
 from bagwise.models.multitask import MultiTaskMIRVM
 
 Array = NDArray[Any]
