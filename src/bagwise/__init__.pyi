@@ -16,9 +16,9 @@ from bagwise.core.files.modelfile import ModelFileError as ModelFileError
 from bagwise.core.warnings import NearChanceWarning as NearChanceWarning
 from bagwise.models.ising import IsingVGPMIL as IsingVGPMIL
 from bagwise.models.large_margin import LargeMarginVGPMIL as LargeMarginVGPMIL
+from bagwise.models.mi_logistic import MILogisticRegression as MILogisticRegression
 from bagwise.models.mirvm import MIRVM as MIRVM
 from bagwise.models.mirvm import RVM as RVM
-from bagwise.models.mirvm import MILogisticRegression as MILogisticRegression
 from bagwise.models.multitask import MultiTaskMIRVM as MultiTaskMIRVM
 from bagwise.models.one_vs_rest import OneVsRestMIL as OneVsRestMIL
 from bagwise.models.persistence import load as load

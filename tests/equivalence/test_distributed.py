@@ -87,6 +87,15 @@ def test_distributed_fits_are_serial_fits(name: str, client: Any) -> None:
     assert found.n_features_in_ == 2 and found.classes_.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("name", ["logistic", "large margin"])
+def test_workers_compute_features_anew_where_they_keep_none(name: str, client: Any) -> None:
+    bags, model = make_bags(), MODELS[name][0]
+    serial = model(**SETTINGS).fit(bags)
+    parts = DaskBags.from_bags(bags, n_chunks=3)
+    found = model(**SETTINGS, memory_budget=0).fit(parts, client=client)
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+
+
 @pytest.mark.parametrize("name", ["logistic", "laplace"])
 def test_thinned_rows_are_those_of_a_serial_fit(
     name: str, client: Any, monkeypatch: pytest.MonkeyPatch

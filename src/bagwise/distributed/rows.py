@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -60,12 +60,6 @@ class DaskRows(RowSource):
             for p, at in zip(asked, places, strict=True)
         ]
         return DaskRows(cluster, futures, [len(at) for at in places], self.shape[1], self.dtype)
-
-    def mapped(self, function: Callable[[Any], Array], n_features: int) -> DaskRows:
-        """The same rows with other features, computed by the workers in float64."""
-        futures = [self.cluster.submit(function, X) for X in self.futures]
-        sizes = np.diff(self.starts).tolist()
-        return DaskRows(self.cluster, futures, sizes, n_features, np.float64)
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance of each column, each part's on its worker."""
