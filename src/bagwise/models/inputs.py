@@ -14,6 +14,7 @@ from bagwise.bags import Bags, as_bags, is_bagged
 from bagwise.bags.alignment import has_index, in_bag_order
 from bagwise.bags.checks import refuse_masked, show
 from bagwise.bags.label_order import larger_category, put_positive_last, refuse_text
+from bagwise.bags.missing_codes import warn_of_missing_codes
 from bagwise.bags.rows import column_range
 from bagwise.core.parameters import check_dtype
 
@@ -22,17 +23,18 @@ Array = NDArray[Any]
 _LARGEST = {"float64": 1e100, "float32": 1e30}
 
 
-def check_magnitude(bags: Bags, estimator: Any) -> None:
+def check_magnitude(bags: Bags, estimator: Any) -> tuple[Array, Array]:
     """Raise where features are too large: models square them, and model files hold them.
 
     The limit is that of the precision in which the estimator works, its `dtype` if it has one.
+    Returns the lowest and the highest value of each feature.
     """
     precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
     limit = _LARGEST[precision]
     low, high = column_range(bags.X)
     size = np.maximum(np.abs(low), np.abs(high))
     if np.all(size < limit):
-        return
+        return low, high
     column = int(np.argmax(size >= limit))
     where = ""
     if isinstance(bags.X, np.ndarray):
@@ -58,7 +60,10 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
         refuse_masked(y, "y")
         in_order = in_bag_order(labels_for(X, y), bags.ids, "y")
         bags = bags.with_labels(column_or_1d(in_order, warn=True))
-    check_magnitude(bags, estimator)
+    low, high = check_magnitude(bags, estimator)
+    refit = hasattr(estimator, "_fixed_scaling")  # part of a fit that has been looked at
+    if not refit:
+        warn_of_missing_codes(bags.X, low, high, bags.feature_names)
     return bags
 
 
