@@ -132,11 +132,11 @@ def test_design_effect() -> None:
     assert nothing.effect == pytest.approx(4) and nothing.freedom == np.inf
     # Copies in groups of unlike size count less than the mean size says (Kish).
     sizes = np.array([1, 1, 1, 9])
-    own = np.repeat([1.0, -1.0, 1.0, -0.5], sizes)
+    own = np.repeat([1.0, -1.0, 1.0, -1.0], sizes)
     unlike = design_of(own, np.repeat(np.arange(4), sizes))
     assert unlike.effect == pytest.approx(np.sum(sizes**2) / 12)
     # One group carries the variance, which is then known from one.
-    few = design_of(np.repeat([-9.0, 1.0], [1, 9]), np.append(0, np.arange(9) // 3 + 1))
+    few = design_of(np.repeat([-30.0, 1.0], [1, 30]), np.append(0, np.arange(30) // 3 + 1))
     assert few.freedom < 3
     with pytest.raises(ValueError, match="one entry per label, 2"):
         metrics.bootstrap_scores([0, 1], [0.2, 0.7], groups=["a"])

@@ -15,6 +15,7 @@ from bagwise.bags.alignment import has_index, in_bag_order
 from bagwise.bags.checks import refuse_masked
 from bagwise.bags.label_order import larger_category, put_positive_last, refuse_text
 from bagwise.bags.messages import ROW, InputError, show
+from bagwise.bags.missing_codes import warn_of_missing_codes
 from bagwise.bags.rows import column_range
 from bagwise.core.parameters import check_dtype
 
@@ -24,11 +25,12 @@ _LARGEST = {"float64": 1e100, "float32": 1e30}
 _SMALLEST = {"float64": 1e-140, "float32": 1e-15}
 
 
-def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> None:
+def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> tuple[Array, Array]:
     """Raise where features are too large: models square them, and model files hold them.
 
     The limit is that of the precision in which the estimator works, its `dtype` if it has one.
     `spread` also refuses features that differ so little that their squares are zero.
+    Returns the lowest and the highest value of each feature.
     """
     precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
     limit = _LARGEST[precision]
@@ -37,7 +39,7 @@ def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> None
         _check_spread(float(np.max(high / 2 - low / 2, initial=0.0)), precision)
     size = np.maximum(np.abs(low), np.abs(high))
     if np.all(size < limit):
-        return
+        return low, high
     column = int(np.argmax(size >= limit))
     where, at = "", None
     if isinstance(bags.X, np.ndarray):
@@ -73,7 +75,8 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
         refuse_masked(y, "y")
         in_order = in_bag_order(labels_for(X, y), bags.ids, "y")
         bags = bags.with_labels(column_or_1d(in_order, warn=True))
-    check_magnitude(bags, estimator, spread=True)
+    low, high = check_magnitude(bags, estimator, spread=True)
+    warn_of_missing_codes(bags.X, low, high, bags.feature_names)
     return bags
 
 

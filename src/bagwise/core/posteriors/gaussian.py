@@ -203,7 +203,7 @@ class FeaturePosterior(ABC):
     def given_labels(
         self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
     ) -> tuple[Array, Array]:
-        """P(y_n = 1 | bag label, known labels) and its standard deviation, (n,) each."""
+        """P(y_n | bag label, known labels), (n, 2), and its standard deviation, (n,)."""
         settled = np.array([known.settled for known in labels])
         bags = zip(self.bag_draws(X, offsets, settled), labels, strict=True)
         found = [given_labels(draws, known, likelihood) for draws, known in bags]
