@@ -59,7 +59,7 @@ def complete_signature(cls: type[Any]) -> None:
     own = _named(inspect.signature(cls.__init__))
     shared = _named(inspect.signature(super(cls, cls).__init__))
     merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
-    cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+    cls.__init__.__signature__ = inspect.Signature(merged)
 
 
 def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
