@@ -10,6 +10,8 @@ from bagwise.models.ising import IsingVGPMIL
 from bagwise.models.mirvm import MIRVM, RVM
 from bagwise.models.mi_logistic import MILogisticRegression
 from bagwise.models.multitask import MultiTaskMIRVM
+from bagwise.models._gaussian_process import GaussianProcessMIL
+from bagwise.models._parts import Init, Parts
 from bagwise.models.registry import ALIASES, MODELS
 
 __all__ = [
@@ -20,10 +22,13 @@ __all__ = [
     "RVM",
     "VGPMIL",
     "GammaVGPMIL",
+    "GaussianProcessMIL",
+    "Init",
     "IsingVGPMIL",
     "LargeMarginVGPMIL",
     "MILogisticRegression",
     "MultiTaskMIRVM",
+    "Parts",
     "ProbitVGPMIL",
     "PsiVGPMIL",
 ]
