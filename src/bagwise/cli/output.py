@@ -168,7 +168,7 @@ def print_grid(
     from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    grid = Grid(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left")
     for i, heading in enumerate(headings):
         grid.add_column(heading, justify="left" if i < left else "right", no_wrap=True)
     for row in rows:
