@@ -465,3 +465,13 @@ def test_row_numbers_are_left_out_and_said(fitted: Path, tmp_path: Path, ending:
         assert name in done.stderr.split("row numbers or ids by name:")[1].splitlines()[0]
     assert bw.load(tmp_path / "m.bagwise").feature_names_in_.tolist() == ["area", "shade"]
     assert "left out, not numeric: 'comment'" in done.stderr
+
+
+def test_names_of_classes_are_printed_as_they_are(tmp_path: Path) -> None:
+    frame = small_frame().replace({"diagnosis": {"cancer": "[red]ill", "healthy": "[/] well"}})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = good(
+        *("fit", tmp_path / "t.csv", "--label", "diagnosis", "--positive", "[red]ill"),
+        *("--valid", "0.25", "-o", tmp_path / "m.bagwise"),
+    )
+    assert "2 of class '[red]ill'" in said

@@ -203,6 +203,8 @@ def test_errors_carry_the_row_and_the_argument_that_they_are_about(tmp_path: Pat
     with pytest.raises(InputError, match=r"constant inside a bag.*instance_label=") as caught:
         Bags.from_frame(frame)
     assert caught.value.argument == "instance_label" and caught.value.row is None
+    with pytest.raises(InputError, match=r"constant inside a bag.*instance_labels="):
+        Bags.from_arrays(frame[["f"]].fillna(0), frame["bag_id"], frame["label"])
     with pytest.raises(InputError, match="input row 2") as caught:
         Bags.from_frame(frame.assign(label=[0, 0, 1]))
     assert caught.value.row == 2

@@ -133,8 +133,13 @@ def check_bag_ids(bag_ids: ArrayLike, n_rows: int) -> tuple[Array, Array]:
     return ids, bag_of_row
 
 
-def check_constant(values: Array, ids: Array, bag_of_row: Array, what: str) -> NDArray[np.intp]:
-    """The first row of each bag, where all rows of a bag have the same value."""
+def check_constant(
+    values: Array, ids: Array, bag_of_row: Array, what: str, otherwise: str = "instance_label"
+) -> NDArray[np.intp]:
+    """The first row of each bag, where all rows of a bag have the same value.
+
+    `otherwise` is the argument that takes labels of instances.
+    """
     first = np.unique(bag_of_row, return_index=True)[1]
     differs = values != values[first][bag_of_row]
     if differs.any():
@@ -143,7 +148,7 @@ def check_constant(values: Array, ids: Array, bag_of_row: Array, what: str) -> N
         raise InputError(
             f"{what} must be constant inside a bag; bag {show(ids[bag])} has {some(found)}; "
             "correct it, or say so if these are labels of instances",
-            argument="instance_label",
+            argument=otherwise,
         )
     return first
 

@@ -49,12 +49,13 @@ def describe(error: BaseException) -> str:
     'a.csv: No such file or directory'
     """
     from bagwise.bags.messages import InputError
+    from bagwise.core.files.atomic import KeptFileError
 
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, InputError) and error.argument is not None:
         return " ".join(error.told(f"input row {error.row}", option(error.argument)).split())
-    more = " (here: --force)" if isinstance(error, FileExistsError) else ""
+    more = " (here: --force)" if isinstance(error, KeptFileError) else ""
     return " ".join(str(error).split()) + more
 
 

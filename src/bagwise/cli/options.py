@@ -158,7 +158,7 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
 def refuse_beside_scheduler(**options: Any) -> None:
     """Raise where an option that works on one table was given beside --scheduler."""
     for name, value in options.items():
-        if value not in (None, False):
+        if value is not None and value is not False:
             raise ValueError(
                 f"--{name.replace('_', '-')} is for one table on this machine; leave it out, or "
                 "--scheduler"

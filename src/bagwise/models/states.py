@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.calibration.bags import BagCalibration
 from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError
-from bagwise.core.parameters import check_choice, check_integer, check_number
+from bagwise.core.parameters import check_choice
 from bagwise.models._base import BagClassifierMIL
+from bagwise.models.loaded import check_loaded
 from bagwise.models.metadata import check_metadata
 from bagwise.models.registry import MODELS
 
@@ -32,41 +32,6 @@ def model_from_state(kind: str, state: Any) -> BagClassifierMIL:
     except Exception as error:  # arguments of any type reach every check
         raise ModelFileError(f"not a complete {kind!s:.80} model: {describe(error)}") from None
     return model
-
-
-def check_loaded(model: Any, fitted: Collection[str]) -> None:
-    """Raise ValueError where a model, of which a file gave the names `fitted`, is not usable.
-
-    The parts of a posterior check themselves; this is about what stands beside it.
-    """
-    missing = [name for name in model._fitted_names() if name not in fitted]
-    if missing:
-        raise ValueError(f"it lacks {', '.join(missing)}")
-    if not isinstance(model.posterior_, model._posterior_type):
-        raise ValueError("it has no posterior")
-    classes = model.classes_
-    two = isinstance(classes, np.ndarray) and classes.shape == (2,)
-    if not two or classes.dtype.kind not in "biufUSM" or not classes[0] != classes[1]:
-        raise ValueError(f"classes_ must be two different values, got {classes!r:.80}")
-    D = check_integer("n_features_in_", model.n_features_in_, at_least=1)
-    for posterior in getattr(model.posterior_, "posteriors", (model.posterior_,)):
-        if len(posterior.shift) != D:
-            raise ValueError(f"n_features_in_ is {D}, its posterior is of {len(posterior.shift)}")
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None and not (names.shape == (D,) and all(type(n) is str for n in names)):
-        raise ValueError(f"feature_names must be {D} texts, got {names!r:.80}")
-    if "calibration_" in fitted:
-        calibration, reason = model.calibration_, model.why_not_calibrated_
-        if not (calibration is None or isinstance(calibration, BagCalibration)):
-            raise ValueError(f"calibration_ must be a calibration or None, got {calibration!r:.80}")
-        if not (reason is None or isinstance(reason, str)):
-            raise ValueError(f"why_not_calibrated_ must be a text or None, got {reason!r:.80}")
-    check_integer("n_iter_", model.n_iter_, at_least=0)
-    check_choice("converged_", model.converged_, (True, False))
-    for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:
-        check_number(name, getattr(model, name))
-    if "H_" in fitted:
-        check_number("H_", model.H_, above=1)
 
 
 def fitted_states(models: Sequence[Any]) -> list[tuple[str, Any]]:

@@ -93,10 +93,14 @@ def remove_leftovers(path: str | os.PathLike[str]) -> None:
                 os.unlink(entry.path)
 
 
+class KeptFileError(FileExistsError):
+    """A file is there already and is kept, since nobody said that it may be overwritten."""
+
+
 def refuse_existing(path: str | os.PathLike[str]) -> None:
     """Raise FileExistsError where there is something already."""
     if os.path.lexists(path):
-        raise FileExistsError(
+        raise KeptFileError(
             f"{os.fspath(path)} exists and is not overwritten; choose another name, or pass "
             "overwrite=True"
         )
