@@ -10,10 +10,11 @@ import numpy as np
 from bagwise.core.features import whitener
 from bagwise.core.files.codec import is_registered
 from bagwise.core.files.modelfile import ModelFileError, register
-from bagwise.core.inference.driver import Problem, Result, optimise
+from bagwise.core.inference.driver import Problem, Result
 from bagwise.core.inference.monitor import State
 from bagwise.core.inference.psi_normaliser import log_normaliser
 from bagwise.core.inference.psi_search import NormalisedBound, PsiKernel, learn_psi
+from bagwise.core.inference.solvers import optimise
 from bagwise.core.inference.stats import Sites, standard_q
 from bagwise.densities import (
     Density,
