@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -287,3 +288,52 @@ def test_damaged_pt(tmp_path: Path) -> None:
         archive.writestr("hello", "world")
     with pytest.raises(SlideFileError, match="damaged or cut off"):
         read_slide_pt(tmp_path / "zip.pt")
+
+
+def elsewhere(path: Path, how: str, other: Path) -> None:
+    """An HDF5 file whose features are in another one, in one of the ways that there are."""
+    with h5py.File(path, "w") as file:
+        file["coords"] = np.zeros((4, 2))
+        if how == "link":
+            file["features"] = h5py.ExternalLink(other, "/features")
+        elif how == "group":
+            file["a"] = h5py.ExternalLink(other, "/")
+            file["features"] = h5py.SoftLink("/a/features")
+        elif how == "storage":
+            raw = [(str(other), 0, h5py.h5f.UNLIMITED)]
+            file.create_dataset("features", (4, 4), dtype="u1", external=raw)
+        else:
+            layout = h5py.VirtualLayout((4, 4), dtype="f4")
+            layout[:] = h5py.VirtualSource(other, "features", shape=(4, 4))
+            file.create_virtual_dataset("features", layout)
+
+
+@pytest.mark.parametrize("how", ["link", "group", "storage", "virtual"])
+def test_features_of_other_files_are_not_read(tmp_path: Path, how: str) -> None:
+    other, path = tmp_path / "other.h5", tmp_path / "slide.h5"
+    write_h5(other, CELLS[:4], {})
+    elsewhere(path, how, other)
+    for read in (read_slide_h5, bw.io.Hdf5Rows):
+        with pytest.raises(SlideFileError, match="only what is in the file itself is read"):
+            read(path)
+
+
+def test_large_claims_of_few_bytes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(tmp_path / "bomb.h5", "w") as file:
+        zeros = np.zeros((2**12, 256), dtype="f4")
+        file.create_dataset("features", data=zeros, chunks=zeros.shape, compression="gzip")
+    assert read_slide_h5(tmp_path / "bomb.h5").features.shape == (2**12, 256)
+    monkeypatch.setattr("bagwise.io.hdf5.LARGE", 2**20)
+    with pytest.raises(SlideFileError, match="claims shape"):
+        read_slide_h5(tmp_path / "bomb.h5")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_pipes_are_no_hdf5_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.h5")
+    with pytest.raises(ValueError, match="not a regular file"):
+        bw.io.Hdf5Rows(tmp_path / "pipe.h5")
+    with pytest.raises(FileNotFoundError, match="no file"):
+        read_slide_h5(tmp_path / "pipe.h5")

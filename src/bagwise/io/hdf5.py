@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from bagwise.io.requirements import require
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
 
 MAX_EXPANSION = 1100  # deflate, which packs best of the filters in use, reaches 1032
+LARGE = 2**28  # bytes, beyond which no features pack better than
+MAX_EXPANSION_OF_LARGE = 100
 SIZE_NAMES = ("patch_size_level0", "patch_size_lvl0", "patch_size_src")
 
 
@@ -40,15 +42,15 @@ def read_slide_h5(path: str | os.PathLike[str]) -> SlideFeatures:
 
 
 def _read(h5py: Any, file: Any, name: str) -> SlideFeatures:
-    features = file.get("features")
-    if not isinstance(features, h5py.Dataset):
+    features = own_dataset(h5py, file, "features", name)
+    if features is None:
         there = ", ".join(sorted(file)) or "nothing"
         raise SlideFileError(
             f"{name}: no dataset 'features'; there is {there}; extract features first (files of "
             "coordinates alone have none)"
         )
-    coords = file.get("coords")
-    located = isinstance(coords, h5py.Dataset)
+    coords = own_dataset(h5py, file, "coords", name)
+    located = coords is not None
     attributes = _plain(file.attrs) | _plain(features.attrs)
     if located:
         attributes |= _plain(coords.attrs)
@@ -61,10 +63,39 @@ def _read(h5py: Any, file: Any, name: str) -> SlideFeatures:
     )
 
 
+def own_dataset(h5py: Any, file: Any, key: str, name: str) -> Any:
+    """The dataset of that name whose numbers are in this very file, or None.
+
+    HDF5 can point to other files in three ways, by which a file of a few bytes would have any file
+    of this machine read as features.
+    """
+    steps = [step for step in key.split("/") if step]
+    for i in range(len(steps)):
+        link = file.get("/".join(steps[: i + 1]), getlink=True)
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            _refuse_elsewhere(name, key, "is a link")
+    found = file.get(key)
+    if not isinstance(found, h5py.Dataset):
+        return None
+    if found.external:
+        _refuse_elsewhere(name, key, "keeps its numbers in other files")
+    if found.is_virtual:
+        _refuse_elsewhere(name, key, "is made of datasets of other files")
+    return found
+
+
+def _refuse_elsewhere(name: str, key: str, how: str) -> NoReturn:
+    raise SlideFileError(
+        f"{name}: {key!r} {how}, and only what is in the file itself is read; copy the data into "
+        "it (h5repack, or h5py: file.create_dataset(name, data=...))"
+    )
+
+
 def _values(dataset: Any, name: str) -> Any:
     """The numbers of a dataset, unless it claims more than its bytes can hold."""
     stored = int(dataset.id.get_storage_size())
-    if dataset.nbytes > MAX_EXPANSION * stored:
+    most = MAX_EXPANSION if dataset.nbytes <= LARGE else MAX_EXPANSION_OF_LARGE
+    if dataset.nbytes > most * stored:
         raise SlideFileError(
             f"{name}: {dataset.name} claims shape {dataset.shape} but {stored} bytes are stored; "
             "the file is damaged or was never filled; extract the features again"

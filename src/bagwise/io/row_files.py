@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.rows import RowSource
+from bagwise.io.hdf5 import own_dataset
 from bagwise.io.requirements import require
 
 Array = NDArray[Any]
@@ -73,13 +74,16 @@ class Hdf5Rows(FileRows):
         files = _as_list(paths)
         headers = []
         for path in files:
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise ValueError(f"{os.fspath(path)} is not a regular file; give an HDF5 file")
             with h5py.File(path, "r") as file:
-                if dataset not in file:
+                found = own_dataset(h5py, file, dataset, os.fspath(path))
+                if found is None:
                     raise ValueError(
                         f"{os.fspath(path)} has no dataset {dataset!r}; there is "
                         f"{', '.join(sorted(file)) or 'nothing'}"
                     )
-                headers.append((file[dataset].shape, file[dataset].dtype))
+                headers.append((found.shape, found.dtype))
         super().__init__(files, headers)
 
     def read_file(self, i: int, start: int, stop: int) -> Array:
