@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 import bagwise as bw
 from bagwise import metrics
-from bagwise.models.vgpmil import GaussianProcessMIL
+from bagwise.models._gaussian_process import GaussianProcessMIL
 
 MODELS: tuple[type[GaussianProcessMIL], ...] = (bw.ProbitVGPMIL, bw.VGPMIL, bw.GammaVGPMIL)
 HEADINGS = (

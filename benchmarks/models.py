@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 import bagwise as bw
 from bagwise.kernels import Matern
 from bagwise.metrics import average_precision, roc_auc
-from bagwise.models.vgpmil import GaussianProcessMIL
+from bagwise.models._gaussian_process import GaussianProcessMIL
 
 Model = Callable[[], GaussianProcessMIL]
 FACTORISED = {"label_posterior": "factorised", "H": 100.0}

@@ -18,6 +18,7 @@ REACHED = (
     "defaults.py",
     "study.py",
     "thinning.py",
+    "house.py",
 )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import bagwise as bw
-from bagwise.models.vgpmil import GaussianProcessMIL
+from bagwise.models._gaussian_process import GaussianProcessMIL
 
 MODELS: tuple[type[GaussianProcessMIL], ...] = (bw.VGPMIL, bw.ProbitVGPMIL)
 N_FEATURES = 16

@@ -22,7 +22,7 @@ from bagwise.densities import (
     check_density,
 )
 from bagwise.metrics import roc_auc
-from bagwise.models.vgpmil import PGVGPMIL, GammaVGPMIL, LargeMarginVGPMIL, PsiVGPMIL
+from bagwise.models import PGVGPMIL, GammaVGPMIL, LargeMarginVGPMIL, PsiVGPMIL
 from toy_bags import separable_bags
 
 XI = np.concatenate([[0.0], np.geomspace(1e-5, 50, 60)])

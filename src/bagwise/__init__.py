@@ -26,20 +26,16 @@ if TYPE_CHECKING:
     from bagwise.core.files.modelfile import ModelFileError
     from bagwise.core.warnings import NearChanceWarning
     from bagwise.models.ising import IsingVGPMIL
+    from bagwise.models.large_margin import LargeMarginVGPMIL
     from bagwise.models.mirvm import MIRVM, RVM, MILogisticRegression
     from bagwise.models.multitask import MultiTaskMIRVM
     from bagwise.models.one_vs_rest import OneVsRestMIL
     from bagwise.models.persistence import load, save
+    from bagwise.models.probit import ProbitVGPMIL
     from bagwise.models.progress import Progress
+    from bagwise.models.psi import GammaVGPMIL, PsiVGPMIL
     from bagwise.models.transformer import InstanceTransformer
-    from bagwise.models.vgpmil import (
-        PGVGPMIL,
-        VGPMIL,
-        GammaVGPMIL,
-        LargeMarginVGPMIL,
-        ProbitVGPMIL,
-        PsiVGPMIL,
-    )
+    from bagwise.models.vgpmil import PGVGPMIL, VGPMIL
 
 __version__ = "0.1.0"
 
@@ -81,10 +77,10 @@ __all__ = [
 # Names are imported when first used, so that the command line answers at once.
 _HOME = {
     "Bags": "bagwise.bags",
-    "GammaVGPMIL": "bagwise.models.vgpmil",
+    "GammaVGPMIL": "bagwise.models.psi",
     "InstanceTransformer": "bagwise.models.transformer",
     "IsingVGPMIL": "bagwise.models.ising",
-    "LargeMarginVGPMIL": "bagwise.models.vgpmil",
+    "LargeMarginVGPMIL": "bagwise.models.large_margin",
     "MILogisticRegression": "bagwise.models.mirvm",
     "MIRVM": "bagwise.models.mirvm",
     "ModelFileError": "bagwise.core.files.modelfile",
@@ -92,9 +88,9 @@ _HOME = {
     "NearChanceWarning": "bagwise.core.warnings",
     "PGVGPMIL": "bagwise.models.vgpmil",
     "OneVsRestMIL": "bagwise.models.one_vs_rest",
-    "ProbitVGPMIL": "bagwise.models.vgpmil",
+    "ProbitVGPMIL": "bagwise.models.probit",
     "Progress": "bagwise.models.progress",
-    "PsiVGPMIL": "bagwise.models.vgpmil",
+    "PsiVGPMIL": "bagwise.models.psi",
     "RVM": "bagwise.models.mirvm",
     "VGPMIL": "bagwise.models.vgpmil",
     "load": "bagwise.models.persistence",

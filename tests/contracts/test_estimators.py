@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import bagwise as bw
+from bagwise.models import MODELS
 from bagwise.models._gaussian_process import GaussianProcessMIL
-from bagwise.models.vgpmil import MODELS
 from toy_bags import separable_bags
 
 NAMES = sorted(MODELS)
@@ -139,7 +139,8 @@ def test_fitted_attributes_of_linear_models(name: str, bags: bw.Bags) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "inference"), [(n, i) for n in GP_NAMES for i in MODELS[n]._inferences if i != "gibbs"]
+    ("name", "inference"),
+    [(n, i) for n in GP_NAMES for i in MODELS[n]()._parts().inferences if i != "gibbs"],
 )
 @pytest.mark.parametrize("learn", [True, False], ids=["learned", "fixed"])
 @pytest.mark.parametrize("mean", ["learn", -2.0])

@@ -17,9 +17,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import bagwise as bw
 from bagwise.bags.graphs import neighbor_graph
+from bagwise.core.files.modelfile import register_kernels
 from bagwise.core.inference.checkpoints import fingerprint, previous
 from bagwise.core.inference.monitor import Monitor
-from bagwise.models._base import register_kernels
 
 B, SIZE = 40, 5
 MODELS: dict[str, Callable[..., Any]] = {

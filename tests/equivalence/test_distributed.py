@@ -19,7 +19,7 @@ import pytest
 import bagwise as bw
 from bagwise.bags.rows import column_moments
 from bagwise.cli.label_leaks import suspects
-from bagwise.core.inference.sites import Chunk
+from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.linear import penalty
 from bagwise.distributed import DaskBags, PartError

@@ -17,7 +17,7 @@ import bagwise as bw
 from bagwise.baselines import BASELINES
 from bagwise.datasets import make_digit_canvases
 from bagwise.detection import SlidingWindows, WeaklySupervisedDetector
-from bagwise.models.vgpmil import MODELS
+from bagwise.models import MODELS
 from toy_bags import separable_bags
 
 FAST: dict[str, dict[str, Any]] = {

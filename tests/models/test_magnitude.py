@@ -8,8 +8,8 @@ import pytest
 import bagwise as bw
 from bagwise.baselines import BASELINES
 from bagwise.io import Hdf5Rows
+from bagwise.models import MODELS
 from bagwise.models.inputs import check_magnitude
-from bagwise.models.vgpmil import MODELS
 from toy_bags import separable_bags
 
 ALL = {**MODELS, **BASELINES}

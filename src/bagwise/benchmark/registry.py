@@ -18,7 +18,7 @@ from bagwise.datasets.fetch import Home
 from bagwise.datasets.readers import npz_table
 from bagwise.datasets.sources import data_folder
 from bagwise.kernels import RBF
-from bagwise.models.vgpmil import MODELS, VGPMIL
+from bagwise.models import MODELS, VGPMIL
 
 DEFAULT_SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
 DEFAULT_MODELS = ("ProbitVGPMIL", "VGPMIL", "VGPMIL-V17", *BASELINES)

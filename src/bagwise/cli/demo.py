@@ -14,7 +14,8 @@ from bagwise import metrics
 from bagwise.bags import Bags
 from bagwise.datasets import load_musk1, make_digit_bags
 from bagwise.models._gaussian_process import GaussianProcessMIL
-from bagwise.models.vgpmil import VGPMIL, ProbitVGPMIL
+from bagwise.models.probit import ProbitVGPMIL
+from bagwise.models.vgpmil import VGPMIL
 from bagwise.plots import ImageBagsDisplay, require_matplotlib
 from bagwise.report import write_report
 from bagwise.report.page import require_jinja2

@@ -4,8 +4,6 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.model_names import ALIASES
-
 TableArg = Annotated[
     str,
     typer.Argument(
@@ -55,9 +53,7 @@ Features = Annotated[
 Positive = Annotated[
     str | None, typer.Option(help="The label that is positive; needed if labels are text.")
 ]
-ModelName = Annotated[
-    str, typer.Option(help=f"{', '.join(ALIASES)}, or a class name such as MIRVM.")
-]
+ModelName = Annotated[str, typer.Option(help="{models}, or a class name such as MIRVM.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Argument of the model, e.g. n_inducing=100; may be repeated."),

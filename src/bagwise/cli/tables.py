@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from bagwise.cli.cluster import fit_on_cluster, one_table, predict_on_cluster, refuse
 from bagwise.cli.errors import progress, say, user_errors
@@ -54,8 +55,21 @@ if TYPE_CHECKING:
 
 def add_commands(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    for command in (fit, predict, evaluate, report, inspect):
+    app.command(cls=CommandWithModels)(fit)
+    for command in (predict, evaluate, report, inspect):
         app.command()(command)
+
+
+class CommandWithModels(TyperCommand):
+    """A command whose help names the models, which are imported for that alone."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from bagwise.models import ALIASES
+
+        for option in self.params:
+            if isinstance(option, TyperOption) and option.help:
+                option.help = option.help.replace("{models}", ", ".join(ALIASES))
+        super().format_help(ctx, formatter)
 
 
 def fit(

@@ -16,7 +16,6 @@ from bagwise import metrics
 from bagwise.bags import Bags
 from bagwise.bags.checks import check_test_size
 from bagwise.cli.label_leaks import suspects
-from bagwise.cli.model_names import ALIASES, class_name
 from bagwise.core.inference.monitor import Callback
 from bagwise.io.class_labels import choose_classes, class_names, in_model_labels
 from bagwise.io.columns import ROLES, Columns
@@ -26,9 +25,10 @@ from bagwise.io.slide_features import slides_to_bags
 from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table, read_table
+from bagwise.models import ALIASES, MODELS
 from bagwise.models._base import Predictions
+from bagwise.models.registry import class_name
 from bagwise.models.training_bags import id_hashes
-from bagwise.models.vgpmil import MODELS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -59,6 +59,7 @@ class Link(ABC):
     The hazard is r = -l' > 0; kappa = l''/l' and chi = l'''/l' complete the derivatives.
     """
 
+    name: str  # by which posteriors know it
     residual_weight: float  # a residual variance kt divides z by sqrt(1 + residual_weight * kt)
 
     @abstractmethod
@@ -105,6 +106,7 @@ class Link(ABC):
 class Logistic(Link):
     """P(y = 1 | z) = 1 / (1 + exp(-z)) [V17, Eq. 6]."""
 
+    name = "logistic"
     residual_weight = float(np.pi / 8)  # MacKay's scaling of a Gaussian-smoothed sigmoid
 
     def log_negative(self, z: Array) -> Array:
@@ -155,6 +157,7 @@ class Logistic(Link):
 class Probit(Link):
     """P(y = 1 | z) = Phi(z) [W21, Eq. 7]."""
 
+    name = "probit"
     residual_weight = 1.0
 
     def log_negative(self, z: Array) -> Array:

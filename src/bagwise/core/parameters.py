@@ -1,4 +1,4 @@
-"""Checks of constructor arguments: each error states the rule, the value and the remedy."""
+"""Checks of constructor arguments: each error states the rule, the value and the remedy; seeds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
@@ -69,3 +70,15 @@ def _rule(above: float, at_least: float) -> str:
     if np.isfinite(above):
         return f" greater than {above:g}"
     return f" of at least {at_least:g}" if np.isfinite(at_least) else ""
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A numpy Generator from whatever scikit-learn or numpy take for a seed."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def plain_seed(random_state: Any) -> int | None:
+    """A seed that can be written to a file; a generator's state is not part of a model."""
+    return int(random_state) if isinstance(random_state, numbers.Integral) else None

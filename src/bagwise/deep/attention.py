@@ -13,9 +13,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.core.parameters import check_choice, check_integer, check_number
+from bagwise.core.parameters import check_choice, check_integer, check_number, generator
 from bagwise.io.requirements import require
-from bagwise.models._base import bag_accuracy, generator
+from bagwise.models._base import bag_accuracy
 from bagwise.models.fitting import all_or_nothing
 from bagwise.models.inputs import (
     bags_to_fit,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise.core.files.atomic import atomic_file
+from bagwise.core.parameters import plain_seed
 from bagwise.io.requirements import require
-from bagwise.models._base import plain_seed
 
 if TYPE_CHECKING:
     from bagwise.deep.attention import AttentionMIL

@@ -22,7 +22,7 @@ from bagwise.detection.nms import non_maximum_suppression
 from bagwise.detection.proposals import SlidingWindows
 from bagwise.detection.targets import check_boxed_images, image_targets
 from bagwise.models.fitting import all_or_nothing
-from bagwise.models.vgpmil import ProbitVGPMIL
+from bagwise.models.probit import ProbitVGPMIL
 
 Floats = NDArray[np.float64]
 

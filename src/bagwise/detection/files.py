@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from bagwise.core.files.modelfile import register, write_state
+from bagwise.core.files.modelfile import register, register_kernels, write_state
 from bagwise.detection.encoders import GradientHistograms, Pixels
 from bagwise.detection.proposals import SelectiveSearch, SlidingWindows
-from bagwise.models._base import register_kernels
 from bagwise.models.persistence import rows_state
 from bagwise.models.states import (
     estimator_state,

@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from bagwise.core.files.modelfile import ModelFileError, read_state
+from bagwise.core.files.modelfile import ModelFileError, read_state, register_kernels
 from bagwise.detection.detector import WeaklySupervisedDetector
 from bagwise.detection.files import KIND, OWN, YOURS
-from bagwise.models._base import register_kernels
 from bagwise.models.persistence import rows_from_state
 from bagwise.models.states import classes_from, estimator_from_state, fitted_models
 

@@ -16,7 +16,7 @@ from bagwise.bags.rows import ScaledRows, is_elsewhere
 from bagwise.core.features import Whitener
 from bagwise.core.inference.feature_store import RecomputedChunks, store
 from bagwise.core.inference.passes import FeatureSource, Sweeper, TrainingData
-from bagwise.core.inference.sites import Chunk
+from bagwise.core.inference.stats import Chunk
 from bagwise.distributed.rows import DaskRows
 
 Array = NDArray[Any]

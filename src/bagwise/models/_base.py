@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import inspect
-import numbers
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.bags.alignment import in_bag_order
-from bagwise.bags.rows import column_moments, is_elsewhere
-from bagwise.core.calibration.ranking import some_of_each_class, warn_near_chance
-from bagwise.core.files.modelfile import register, write_state
+from bagwise.core.calibration.ranking import check_ranking
+from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.linalg import BREAKDOWNS
-from bagwise.core.parameters import check_integer
-from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, columns, log_odds, parts_of
+from bagwise.core.parameters import check_integer, generator, plain_seed
+from bagwise.core.posteriors.gaussian import Predicted, columns, parts_of
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
-from bagwise.kernels import Kernel
 from bagwise.models.fitting import all_or_nothing, forget_earlier_fit
 from bagwise.models.inputs import (
     bag_targets,
@@ -41,10 +37,9 @@ from bagwise.models.inputs import (
     labels_for,
     record_features,
 )
+from bagwise.models.registry import add_model
 
 Array = NDArray[Any]
-
-RANKED_ROWS = 20_000  # of the bags whose ranking is looked at after a fit
 
 
 @dataclass(frozen=True)
@@ -70,13 +65,18 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     _posterior_type: ClassVar[type]
     _remedies: str  # what may help where bags are ranked near chance
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show a model's own arguments and the shared ones in one signature.
+    def __init_subclass__(
+        cls, *, alias: str | None = None, abstract: bool = False, **kwargs: Any
+    ) -> None:
+        """Add a model to those that files and commands know, and complete its signature.
 
-        scikit-learn (`get_params`, `clone`) and `help` read it; the arguments that all models
-        share are written down once, above.
+        `alias` is its name on the command line; an `abstract` class is no model yet. The signature
+        has a model's own arguments and those that it shares, which are written down once, above:
+        scikit-learn (`get_params`, `clone`) and `help` read it.
         """
         super().__init_subclass__(**kwargs)
+        if not abstract:
+            add_model(cls, alias)
         if "__init__" not in vars(cls):
             return
         own = _named(inspect.signature(cls.__init__))
@@ -307,7 +307,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
         """One pass over the features that finds what bag probabilities need."""
-        parts = self._parts()
+        parts = self._score_parts()
         if instances:
             parts = parts | {"instances": True}
         found: Predicted = self._predictor(bags).predicted(
@@ -315,7 +315,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         )
         return found
 
-    def _parts(self) -> dict[str, bool]:
+    def _score_parts(self) -> dict[str, bool]:
         """What bag probabilities are made of."""
         return parts_of(self.bag_score)
 
@@ -337,20 +337,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
         """Warn where even the bags of the fit are ranked near chance."""
-        if is_elsewhere(bags.X):
-            return  # what is in files or with workers is not read once more
-        some = some_of_each_class(bags, T, RANKED_ROWS)
-        ranked = bags if len(some) == len(bags) else bags[some]
-        score = self.bag_score if self.bag_score in BAG_SCORES else "joint"
-        try:
-            found: Predicted = self._predictor(ranked).predicted(
-                ranked.X, ranked.offsets, joint=score == "joint", instances=True, second=False
-            )
-        except BREAKDOWNS:
-            return  # the fit has succeeded; predictions will say what is wrong with them
-        own, best = (log_odds(found.bags(name)) for name in (score, "max"))
-        fitted = "even the bags that the model was fitted to"
-        warn_near_chance(own, ranked, T[some], fitted, self._remedies, best)
+        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies)
 
     def _check_parameters(self) -> None:
         raise NotImplementedError
@@ -359,45 +346,11 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """Whether known instance labels may contradict the label of their bag."""
         return False
 
-    def _scaling(self, X: Any) -> tuple[Array, Array]:
-        """Shift and scale of each feature; a constant feature is only shifted."""
-        unscaled = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.standardize is False:
-            return unscaled
-        shift, variance = column_moments(X)
-        spread = np.sqrt(variance)
-        constant = spread <= 1e-12 * np.abs(shift)
-        if self.standardize == "auto" and same_unit(spread[~constant]):
-            return unscaled
-        return shift, np.where(constant, 1.0, spread)
-
 
 def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
     """The parameters of a signature but for *args and **kwargs."""
     collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {n: p for n, p in signature.parameters.items() if p.kind not in collecting}
-
-
-def register_kernels() -> None:
-    """Let model files hold every kernel there is, also those written elsewhere."""
-    waiting = Kernel.__subclasses__()
-    while waiting:
-        kernel = waiting.pop()
-        waiting += kernel.__subclasses__()
-        if is_dataclass(kernel):
-            register(kernel)
-
-
-def generator(random_state: Any) -> np.random.Generator:
-    """A numpy Generator from whatever scikit-learn or numpy take for a seed."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
-
-
-def plain_seed(random_state: Any) -> int | None:
-    """A seed that can be written to a file; a generator's state is not part of a model."""
-    return int(random_state) if isinstance(random_state, numbers.Integral) else None
 
 
 def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:
@@ -406,8 +359,3 @@ def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any
     if truth is None:
         raise ValueError("score needs labels: pass y, or Bags with y")
     return float(accuracy_score(truth, model.predict(bags), sample_weight=sample_weight))
-
-
-def same_unit(spread: Array) -> bool:
-    """Whether no feature's spread dwarfs the others', as a different unit would make it."""
-    return len(spread) == 0 or float(np.max(spread)) <= 20 * float(np.median(spread))

@@ -33,6 +33,7 @@ from bagwise.core.posteriors.gaussian import BAG_SCORES
 from bagwise.core.posteriors.linear import LinearPosterior
 from bagwise.kernels import Kernel
 from bagwise.models._base import BagClassifierMIL
+from bagwise.models._preparation import scaling
 from bagwise.models.inputs import bags_to_predict
 from bagwise.models.linear_features import FeatureMap
 
@@ -52,7 +53,7 @@ FITTED = (
 register(LinearPosterior)
 
 
-class LinearMIL(BagClassifierMIL):
+class LinearMIL(BagClassifierMIL, abstract=True):
     """What all linear models share; subclasses say how weights and penalties are found."""
 
     posterior_: LinearPosterior
@@ -244,7 +245,7 @@ class LinearMIL(BagClassifierMIL):
         self, bags: Bags, T: NDArray[np.bool_], rng: np.random.Generator
     ) -> FeatureMap:
         """Scaling and, with a kernel, basis points: k-means centres per label."""
-        shift, scale = self._scaling(bags.X)
+        shift, scale = scaling(bags.X, self.standardize)
         if self.kernel is None:
             return FeatureMap(shift, scale)
         self.kernel.check_features(bags.n_features)
@@ -293,7 +294,7 @@ class LinearMIL(BagClassifierMIL):
             )
 
 
-class MIRVM(LinearMIL):
+class MIRVM(LinearMIL, alias="mirvm"):
     """Sparse linear MIL: finds the few features that matter, and says how sure it is [R08].
 
     Each instance is positive with probability sigmoid(intercept + x'w), a bag if at least one
@@ -370,7 +371,7 @@ class MIRVM(LinearMIL):
         )
 
 
-class RVM(MIRVM):
+class RVM(MIRVM, alias="rvm"):
     """`MIRVM` that takes every instance for a bag of its own, with its bag's label [R08, 9.2].
 
     The single-instance baseline: it believes that all instances of a positive bag are positive.
@@ -396,7 +397,7 @@ class RVM(MIRVM):
         return features.design(bags.X, np.arange(len(label) + 1), label, None, self.chunk_size)
 
 
-class MILogisticRegression(LinearMIL):
+class MILogisticRegression(LinearMIL, alias="mi-logistic"):
     """Noisy-or logistic regression with one penalty for all weights: "MI" of [R08].
 
     Keeps all features. Use it where many features matter a little, or as a baseline of `MIRVM`.

@@ -18,11 +18,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.alignment import has_index, in_bag_order
 from bagwise.bags.checks import as_1d, refuse_masked, show
-from bagwise.core.files.modelfile import ModelFileError, write_state
+from bagwise.core.files.modelfile import ModelFileError, register_kernels, write_state
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
 from bagwise.core.warnings import warn_user
-from bagwise.models._base import bag_accuracy, register_kernels, same_unit
+from bagwise.models._base import bag_accuracy
+from bagwise.models._preparation import same_unit
 from bagwise.models.fitting import all_or_nothing
 from bagwise.models.inputs import (
     bags_to_predict,

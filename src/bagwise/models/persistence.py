@@ -11,12 +11,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.core.files.modelfile import ModelFileError, read_state, write_state
-from bagwise.models._base import BagClassifierMIL, register_kernels
+from bagwise.core.files.modelfile import ModelFileError, read_state, register_kernels, write_state
+from bagwise.models._base import BagClassifierMIL
 from bagwise.models.one_vs_rest import OneVsRestMIL, one_vs_rest_from_state
+from bagwise.models.registry import MODELS
 from bagwise.models.states import fitted_states, model_from_state
 from bagwise.models.transformer import InstanceTransformer
-from bagwise.models.vgpmil import MODELS
 
 # scikit-learn's transformers that files can hold, with what makes them fitted.
 _ROW_TRANSFORMERS: dict[type, tuple[str, ...]] = {
@@ -89,7 +89,10 @@ def _restored(kind: str, state: Any) -> Any:
     if kind == "WeaklySupervisedDetector":
         raise ModelFileError("it holds a detector; use bagwise.detection.load_detector")
     if kind not in MODELS:
-        raise ModelFileError(f"it holds a {kind!r:.80}, which is not a model of this bagwise")
+        raise ModelFileError(
+            f"it holds a {kind!r:.80}, which is not a model of this bagwise; if it is your own, "
+            "import its module first"
+        )
     return model_from_state(kind, state)
 
 

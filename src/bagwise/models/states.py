@@ -13,7 +13,7 @@ from bagwise.core.files.modelfile import ModelFileError
 from bagwise.core.parameters import check_choice
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models.loaded import check_loaded
-from bagwise.models.vgpmil import MODELS
+from bagwise.models.registry import MODELS
 
 Array = NDArray[Any]
 

@@ -366,7 +366,7 @@ def test_other_errors_of_a_fold_are_not_swallowed(monkeypatch: pytest.MonkeyPatc
     def broken(*arguments: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(bw.ProbitVGPMIL, "_refit", broken)
+    monkeypatch.setattr("bagwise.models._refits.refitted", broken)
     model = bw.ProbitVGPMIL(**LEARNED)
     with pytest.raises(ZeroDivisionError):
         model.fit(BAGS)

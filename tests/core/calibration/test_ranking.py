@@ -162,8 +162,7 @@ def test_large_data_are_looked_at_in_part() -> None:
 
 
 def test_a_given_graph_is_of_all_bags(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bagwise.models.ising.RANKED_ROWS", 10)
-    monkeypatch.setattr("bagwise.models._base.RANKED_ROWS", 10)
+    monkeypatch.setattr("bagwise.core.calibration.ranking.RANKED_ROWS", 10)
     bags = separable_bags(30, 2)
     chain = bw.IsingVGPMIL(neighbors="chain")._neighbor_graph(bags)
     for neighbors in ("chain", chain):

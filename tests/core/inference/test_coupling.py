@@ -18,7 +18,7 @@ from bagwise.core.inference.coupling import (
     pair_gains,
 )
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.sites import standard_q
+from bagwise.core.inference.stats import standard_q
 from bagwise.core.likelihoods.coupled.blocks import Coupling
 from bagwise.kernels import RBF
 from brute_force import make_targets

@@ -7,10 +7,8 @@ import pytest
 from scipy import special
 
 from bagwise.core.inference.cavi import global_step
-from bagwise.core.inference.sites import (
+from bagwise.core.inference.stats import (
     Chunk,
-    LogisticSites,
-    ProbitSites,
     Q,
     Sites,
     Stats,
@@ -18,6 +16,8 @@ from bagwise.core.inference.sites import (
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 from bagwise.core.links import Logistic, Probit
+from bagwise.models.probit import ProbitSites
+from bagwise.models.vgpmil import LogisticSites
 from brute_force import (
     bag_slices,
     enumerated_log_prob,

@@ -16,7 +16,7 @@ from bagwise.core.inference import gibbs
 from bagwise.core.inference.diagnostics import effective_sample_size
 from bagwise.core.inference.gibbs import GibbsResult, GibbsSampler, run_chains
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.sites import Chunk, Q
+from bagwise.core.inference.stats import Chunk, Q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 from bagwise.core.links import Probit
 from bagwise.core.posteriors.gaussian import Posterior

@@ -9,7 +9,7 @@ from scipy import special
 from bagwise.core.features import whitener
 from bagwise.core.inference.laplace import Laplace, Mode
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.sites import Chunk
+from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Logistic, Probit
 from bagwise.kernels import RBF, Kernel, Linear, Matern

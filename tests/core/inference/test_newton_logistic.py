@@ -9,15 +9,16 @@ from bagwise.core.features import whitener
 from bagwise.core.inference.cavi import CoordinateAscent
 from bagwise.core.inference.driver import FIRST_SWEEPS, optimise
 from bagwise.core.inference.monitor import Monitor
-from bagwise.core.inference.newton_logistic import GivenCovariance, NewtonRefinement, second_order
+from bagwise.core.inference.newton_logistic import GivenCovariance, NewtonRefinement
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.sites import LogisticSites, standard_q
+from bagwise.core.inference.stats import standard_q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Logistic
 from bagwise.datasets import make_digit_bags
 from bagwise.densities import Gamma, HyperbolicSecant
 from bagwise.kernels import RBF
+from bagwise.models.vgpmil import LogisticSites
 from brute_force import central_difference, random_known
 
 SIZES = [4, 6, 1, 9, 5, 7, 2, 8] * 3
@@ -107,8 +108,8 @@ def test_digits_need_few_refinements() -> None:
 
 def test_densities_without_second_derivatives_are_swept() -> None:
     likelihood = BagLikelihood(Logistic())
-    assert second_order(LogisticSites(likelihood, HyperbolicSecant()))
-    assert not second_order(LogisticSites(likelihood, Gamma()))
+    assert LogisticSites(likelihood, HyperbolicSecant()).solver == "sweeps, then newton"
+    assert LogisticSites(likelihood, Gamma()).solver == "sweeps"
 
 
 def test_slope_of_theta() -> None:

@@ -8,13 +8,14 @@ import pytest
 from bagwise.bags.graphs import neighbor_graph
 from bagwise.core.features import whitener
 from bagwise.core.inference.cavi import CoordinateAscent
-from bagwise.core.inference.ising_sites import IsingSites
 from bagwise.core.inference.newton_probit import LogJoint, NewtonAscent
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.sites import ClimbableSites, ProbitSites, standard_q
+from bagwise.core.inference.stats import ClimbableSites, standard_q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Probit
 from bagwise.kernels import RBF
+from bagwise.models.ising import IsingSites
+from bagwise.models.probit import ProbitSites
 from brute_force import central_difference, random_known
 
 SIZES = [4, 6, 1, 9, 5, 7, 2, 8]

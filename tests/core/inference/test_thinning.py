@@ -16,7 +16,7 @@ from bagwise.core.features import whitener
 from bagwise.core.inference import thinning
 from bagwise.core.inference.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.core.inference.passes import TrainingData
-from bagwise.core.inference.sites import FoldedLikelihood
+from bagwise.core.inference.stats import FoldedLikelihood
 from bagwise.core.inference.thinning import (
     Sample,
     Scorer,

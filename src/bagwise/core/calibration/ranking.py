@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from bagwise.bags import Bags
+from bagwise.bags.rows import is_elsewhere
+from bagwise.core.linalg import BREAKDOWNS
+from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, log_odds
 from bagwise.core.warnings import NearChanceWarning, warn_user
 
 Array = NDArray[Any]
@@ -17,6 +21,7 @@ Flags = NDArray[np.bool_]
 NEAR_CHANCE = 0.6  # an AUC below it is hardly better than guessing
 USEFUL = 0.75  # what the bags have to rule out before that is said: few bags rule out little
 CLEARLY = 0.1  # of an AUC
+RANKED_ROWS = 20_000  # of the bags whose ranking is looked at after a fit
 ONE_SIDED = 1.645  # standard errors of a bound that holds in 95 of 100 cases
 
 
@@ -96,3 +101,31 @@ def some_of_each_class(bags: Bags, T: Flags, max_rows: int) -> NDArray[np.intp]:
     step = -(-bags.n_instances // max_rows)
     sides = [np.flatnonzero(side)[::step] for side in (~T, T)]
     return np.sort(np.concatenate(sides))
+
+
+def check_ranking(
+    predictor: Callable[[Bags], Any],
+    bags: Bags,
+    T: Flags,
+    score: str,
+    remedies: str,
+    whole: bool = False,
+) -> None:
+    """Warn where even the bags of the fit are ranked near chance.
+
+    Of many bags some are looked at, unless predictions are of the `whole` data or none.
+    """
+    if is_elsewhere(bags.X) or (whole and bags.n_instances > RANKED_ROWS):
+        return  # what is in files or with workers is not read once more
+    some = some_of_each_class(bags, T, RANKED_ROWS)
+    ranked = bags if len(some) == len(bags) else bags[some]
+    score = score if score in BAG_SCORES else "joint"
+    try:
+        found: Predicted = predictor(ranked).predicted(
+            ranked.X, ranked.offsets, joint=score == "joint", instances=True, second=False
+        )
+    except BREAKDOWNS:
+        return  # the fit has succeeded; predictions will say what is wrong with them
+    own, best = (log_odds(found.bags(name)) for name in (score, "max"))
+    fitted = "even the bags that the model was fitted to"
+    warn_near_chance(own, ranked, T[some], fitted, remedies, best)

@@ -16,6 +16,7 @@ import math
 import os
 import re
 import zipfile
+from dataclasses import is_dataclass
 from importlib import metadata
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -34,8 +35,16 @@ from bagwise.core.files.codec import (
     register,
     unique_keys,
 )
+from bagwise.kernels import Kernel
 
-__all__ = ["SCHEMA_VERSION", "ModelFileError", "read_state", "register", "write_state"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "ModelFileError",
+    "read_state",
+    "register",
+    "register_kernels",
+    "write_state",
+]
 
 SCHEMA_VERSION = 1
 MAX_HEADER_BYTES = 64 * 2**20
@@ -290,3 +299,13 @@ def _check_values(flat: NDArray[Any], info: zipfile.ZipInfo) -> None:
         points = flat.view(np.dtype(np.uint32).newbyteorder(flat.dtype.byteorder))
         if points.max() > _MAX_CODE_POINT:
             crafted(f"{info.filename} has text that is not Unicode")
+
+
+def register_kernels() -> None:
+    """Let model files hold every kernel there is, also those written elsewhere."""
+    waiting = Kernel.__subclasses__()
+    while waiting:
+        kernel = waiting.pop()
+        waiting += kernel.__subclasses__()
+        if is_dataclass(kernel):
+            register(kernel)

@@ -19,7 +19,7 @@ from bagwise.core.inference.anderson import Anderson
 from bagwise.core.inference.loop import Trace, converge, warn_not_converged
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.sites import Q, Sites, Stats
+from bagwise.core.inference.stats import Q, Sites, Stats
 from bagwise.core.linalg import (
     NotPositiveDefiniteError,
     cholesky,

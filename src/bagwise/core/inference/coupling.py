@@ -29,7 +29,7 @@ from scipy import sparse, special
 from scipy.stats import rankdata
 
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.sites import Chunk, Q, latent_mean
+from bagwise.core.inference.stats import Chunk, Q, latent_mean
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.likelihoods.coupled.blocks import Coupling, predictive_variance
 

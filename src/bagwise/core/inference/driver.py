@@ -20,17 +20,18 @@ from bagwise.core.inference.laplace import Laplace
 from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import warn_unless_converged
-from bagwise.core.inference.newton_logistic import NewtonRefinement, second_order
+from bagwise.core.inference.newton_logistic import NewtonRefinement
 from bagwise.core.inference.newton_probit import NewtonAscent
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.reliability import learn_reliability
-from bagwise.core.inference.sites import Chunk, ClimbableSites, Q, Sites, latent_mean, standard_q
+from bagwise.core.inference.stats import Chunk, Q, Sites, latent_mean, standard_q
 from bagwise.core.inference.thinning import START_MEAN, thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
+Run = Callable[..., tuple[Q, Trace]]  # of stage, method, q and limits
 
 LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that, of many bags
 GOOD_R_HAT = 1.05
@@ -184,14 +185,33 @@ def optimise(
     tol: float,
     verbose: int,
 ) -> tuple[Q, Trace]:
-    """The optimal q(v) of a model, in the fastest way there is for it."""
+    """The optimal q(v) of a model, in the way that its sites name."""
     run = partial(watched, monitor, tol=tol, verbose=verbose)
-    if isinstance(sites, ClimbableSites):
-        climb = NewtonAscent(sites, sweeper, learn_mean=learn_mean)
-        return run(stage, climb, q, max_iter=max_iter)
-    if learn_mean or max_iter <= FIRST_SWEEPS or not second_order(sites):
-        ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
-        return run(stage, ascent, q, max_iter=max_iter)
+    return SOLVERS[sites.solver](run, stage, sites, sweeper, q, learn_mean, max_iter)
+
+
+def newton(
+    run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
+) -> tuple[Q, Trace]:
+    """Newton's method, for `ClimbableSites`."""
+    ascent = NewtonAscent(sites, sweeper, learn_mean=learn_mean)
+    return run(stage, ascent, q, max_iter=max_iter)
+
+
+def sweeps(
+    run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
+) -> tuple[Q, Trace]:
+    """Coordinate ascent, for any sites."""
+    ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
+    return run(stage, ascent, q, max_iter=max_iter)
+
+
+def sweeps_then_newton(
+    run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
+) -> tuple[Q, Trace]:
+    """A few sweeps, then Newton's method, for `MixtureSites`."""
+    if learn_mean or max_iter <= FIRST_SWEEPS:
+        return sweeps(run, stage, sites, sweeper, q, learn_mean, max_iter)
     # Plain sweeps: a rejected extrapolation costs a pass, and there are few to gain.
     plain = CoordinateAscent(sites, sweeper, learn_mean=False, accelerate=False)
     q, trace = run(stage, plain, q, max_iter=FIRST_SWEEPS, warn=False)
@@ -199,6 +219,9 @@ def optimise(
         return q, trace
     refinement = NewtonRefinement(sites, sweeper, trace.history)
     return run(f"{stage}, Newton", refinement, q, max_iter=max_iter)
+
+
+SOLVERS = {"sweeps": sweeps, "newton": newton, "sweeps, then newton": sweeps_then_newton}
 
 
 def watched(

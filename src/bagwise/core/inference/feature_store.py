@@ -19,7 +19,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.inference.sites import Chunk
+from bagwise.core.inference.stats import Chunk
 
 Array = NDArray[Any]
 

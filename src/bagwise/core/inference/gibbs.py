@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from bagwise.core.inference.diagnostics import MIN_SAMPLES, effective_sample_size, split_r_hat
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.sites import Chunk, Q, diagonal_precision
+from bagwise.core.inference.stats import Chunk, Q, diagonal_precision
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.linalg import cholesky, inverse_lower, logdet_from_cholesky
 from bagwise.core.parameters import check_integer

@@ -23,7 +23,7 @@ from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import Summit, cholesky_at_mode, climb
 from bagwise.core.inference.newton_probit import LogJoint, watched_climb
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.sites import Chunk, FoldedLikelihood, Q
+from bagwise.core.inference.stats import Chunk, FoldedLikelihood, Q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Curvature
 from bagwise.core.linalg import inverse_from_cholesky, logdet_from_cholesky
 

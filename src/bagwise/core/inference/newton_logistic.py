@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,21 +19,19 @@ from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import newton_step
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.sites import (
+from bagwise.core.inference.stats import (
     Chunk,
     Derivatives,
-    LogisticSites,
     Precision,
     Q,
-    Sites,
     diagonal_precision,
     latent,
     latent_variance,
     projected,
 )
-from bagwise.core.likelihoods.at_least_one import SecondOrder
+from bagwise.core.likelihoods.at_least_one import BagLikelihood, SecondOrder
 from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
-from bagwise.densities import SmoothDensity
+from bagwise.densities import Density, SmoothDensity
 
 Array = NDArray[Any]
 
@@ -41,11 +39,26 @@ REACH = 16.0  # a value costs one pass over A, derivatives a matrix product
 NEWTON_STEPS = 2  # for one S: more would climb to a place that the next S moves
 
 
+class MixtureSites(Protocol):
+    """Sites of a Gaussian scale mixture whose bound is smooth."""
+
+    @property
+    def likelihood(self) -> BagLikelihood:
+        """What bag labels say about instances."""
+
+    @property
+    def density(self) -> Density:
+        """psi, a `SmoothDensity`."""
+
+    def mixture_bound(self, mu: Array, xi: Array) -> float:
+        """What the scale mixture adds to log p(T | mu)."""
+
+
 @dataclass(frozen=True)
 class GivenCovariance:
     """The bound of a chunk's bags as a function of m, for a given S and the optimal xi."""
 
-    sites: LogisticSites
+    sites: MixtureSites
     S: Array
     _variances: dict[int, Array] = field(default_factory=dict)  # of f, by chunk
 
@@ -97,7 +110,7 @@ class NewtonRefinement:
     `past` is the history of the bound up to that q.
     """
 
-    def __init__(self, sites: LogisticSites, sweeper: Sweeper, past: tuple[float, ...]) -> None:
+    def __init__(self, sites: MixtureSites, sweeper: Sweeper, past: tuple[float, ...]) -> None:
         self.sites = sites
         self.sweeper = sweeper
         self.past = past
@@ -155,8 +168,3 @@ class NewtonRefinement:
             m, value = found
         q = Q(m, given.S, c0, -logdet_from_cholesky(L))
         return _State(q, value + 0.5 * float(m @ m) - q.kl(), given)
-
-
-def second_order(sites: Sites) -> TypeGuard[LogisticSites]:
-    """Whether second derivatives of the bound are known."""
-    return isinstance(sites, LogisticSites) and isinstance(sites.density, SmoothDensity)

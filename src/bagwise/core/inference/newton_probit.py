@@ -18,7 +18,7 @@ from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import Expansion, Summit, climb, warn_unless_converged
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.sites import ClimbableSites, LogLikelihood, Q
+from bagwise.core.inference.stats import ClimbableSites, LogLikelihood, Q
 from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bagwise.bags.rows import BLOCK_ROWS, RowRange, RowSource
 from bagwise.core.features import Whitener
 from bagwise.core.inference.feature_store import store
-from bagwise.core.inference.sites import Chunk
+from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
 
 Array = NDArray[Any]

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.sites import Chunk, Q, latent_mean
+from bagwise.core.inference.stats import Chunk, Q, latent_mean
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 
 Array = NDArray[Any]

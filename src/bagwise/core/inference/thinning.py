@@ -22,7 +22,7 @@ from bagwise.core.features import Whitener
 from bagwise.core.inference.newton import climb
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.sites import Chunk, FoldedLikelihood, latent
+from bagwise.core.inference.stats import Chunk, FoldedLikelihood, latent
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 
 Array = NDArray[Any]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Note
 from bagwise.core.inference.newton import Expansion, Summit, cholesky_at_mode, climb
-from bagwise.core.inference.sites import Derivatives
+from bagwise.core.inference.stats import Derivatives
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 from bagwise.core.linalg import inverse_from_cholesky, logdet_from_cholesky
 from bagwise.core.linear.design import Coordinates

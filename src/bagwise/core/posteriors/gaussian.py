@@ -25,7 +25,7 @@ from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
 
-LINKS: dict[str, type[Link]] = {"logistic": Logistic, "probit": Probit}
+LINKS: dict[str, type[Link]] = {kind.name: kind for kind in (Logistic, Probit)}
 BAG_SCORES = ("joint", "noisy-or", "max")
 LABEL_DRAWS = 1024  # of f, for probabilities given labels
 LARGEST = 1e100  # of any number in a posterior; squares of larger ones overflow

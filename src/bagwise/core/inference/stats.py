@@ -1,25 +1,25 @@
-"""Gaussian sites: how each model turns bag labels into a quadratic in f.
+"""What passes over the data add up, and the sites of which each model has its own.
 
-A site gives every instance a precision Lambda and a linear term eta (design: P = I + A' Lambda A,
-m = P^-1 A'(eta - c0 Lambda 1)). `local_step` is pure: it reads a chunk and the current q and
-returns additive `Stats`; chunks are cut between bags, so that sums over chunks are all that
-a fit gathers.
+Sites say how a model turns bag labels into a quadratic in f: every instance gets a precision Lambda
+and a linear term eta (design: P = I + A' Lambda A, m = P^-1 A'(eta - c0 Lambda 1)). `local_step` is
+pure: it reads a chunk and the current q and returns additive `Stats`; chunks are cut between bags,
+so that sums over chunks are all that a fit gathers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, SecondOrder, Targets
-from bagwise.densities import Density, HyperbolicSecant
 
 Array = NDArray[Any]
+Values = dict[str, Array]  # of instances, by name
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class LogLikelihood(Protocol):
 class Sites(ABC):
     """A model of bag labels given f, seen by the variational loop."""
 
+    solver = "sweeps"  # a key of `driver.SOLVERS`: how the bound is climbed
     stateful = False  # local values depend on earlier sweeps, not on q alone
     bound_learns_mean = False  # c0 may follow the bound: true where that behaves
     warm_start: Sites | None = None  # sites whose optimal q is a better start than N(0, I)
@@ -160,6 +161,7 @@ class ClimbableSites(Sites):
     maximises in fewer passes than coordinate ascent.
     """
 
+    solver = "newton"
     bound_learns_mean = True  # the logistic bound drives it far down instead
 
     @abstractmethod
@@ -180,6 +182,67 @@ class ClimbableSites(Sites):
 
     def global_bound(self, q: Q, precision: Precision) -> float:
         return trace_bound(q, precision)
+
+
+class StatefulSites(Sites):
+    """Local values that the next sweep starts from, kept by chunk.
+
+    They start from `init` (by name, in the row order of ``bags.X``) or from q.
+    """
+
+    stateful = True
+
+    def __init__(self, likelihood: BagLikelihood, init: Values | None = None) -> None:
+        self.likelihood = likelihood
+        self.init = init or {}
+        self._kept: dict[int, Values] = {}
+        self._restored: Values = {}
+        self._first_row = 0  # of the values restored
+
+    def snapshot(self) -> Callable[[], Values]:
+        kept = dict(self._kept)  # updates replace values, they do not change them
+
+        def join() -> Values:
+            parts = [kept[start] for start in sorted(kept)]
+            return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+        return join
+
+    def restore(self, values: Values, first_row: int = 0) -> None:
+        self._kept = {}
+        self._restored, self._first_row = values, first_row
+
+    def start(self, chunk: Chunk, q: Q) -> Stats:
+        """Statistics of the starting values, before any update."""
+        values = self.starting_values(chunk, q)
+        rows = slice(chunk.start, chunk.start + len(chunk.A))
+        values |= {name: np.asarray(v, float)[rows] for name, v in self.init.items()}
+        self._kept[chunk.start] = values
+        return self.stats(chunk, q, values)
+
+    def local_step(self, chunk: Chunk, q: Q) -> Stats:
+        values = self.update(chunk, q, self._values_of(chunk))
+        self._kept[chunk.start] = values
+        return self.stats(chunk, q, values)
+
+    def _values_of(self, chunk: Chunk) -> Values:
+        if chunk.start not in self._kept:
+            start = chunk.start - self._first_row
+            rows = slice(start, start + len(chunk.A))
+            self._kept[chunk.start] = {name: v[rows] for name, v in self._restored.items()}
+        return self._kept[chunk.start]
+
+    @abstractmethod
+    def starting_values(self, chunk: Chunk, q: Q) -> Values:
+        """What is taken for values that `init` does not give."""
+
+    @abstractmethod
+    def update(self, chunk: Chunk, q: Q, old: Values) -> Values:
+        """One pass of local updates."""
+
+    @abstractmethod
+    def stats(self, chunk: Chunk, q: Q, values: Values) -> Stats:
+        """Gaussian sites and objective for given local values."""
 
 
 def trace_bound(q: Q, precision: Precision) -> float:
@@ -215,74 +278,6 @@ class FoldedLikelihood:
         return projected(chunk.A, float(np.sum(log_prob)), curvature.scaled(b))
 
 
-@dataclass(frozen=True)
-class LogisticSites(Sites):
-    """Logistic likelihood by Polya-Gamma or Jaakkola with a joint posterior over bag labels."""
-
-    likelihood: BagLikelihood
-    density: Density = field(default_factory=HyperbolicSecant)
-    plain_start_too = True
-
-    def __post_init__(self) -> None:
-        # At N(0, I) a bag of n instances has P0 = 2^-n or so. Where that is below 1 / H, every
-        # negative bag looks like a wrong label, which is an optimum: E y = 1/2 everywhere.
-        if np.isfinite(self.likelihood.H):
-            exact = LogisticSites(self.likelihood.as_exact_rule(), self.density)
-            object.__setattr__(self, "warm_start", exact)
-
-    def with_likelihood(self, likelihood: BagLikelihood) -> LogisticSites:
-        return LogisticSites(likelihood, self.density)
-
-    def local_step(self, chunk: Chunk, q: Q) -> Stats:
-        mu = latent_mean(chunk, q)
-        xi = np.sqrt(second_moment(chunk, q, mu))  # [V17, below Eq. 12]
-        log_prob, g = self.likelihood.log_prob_and_gradient(mu, chunk.targets)
-        Ey = self.likelihood.link.hazard(mu) + g  # sigmoid(mu) + d log Z / d mu
-        eta = Ey - 0.5  # [V17, Eq. 12]
-        bound = float(np.sum(log_prob)) + self.mixture_bound(mu, xi)
-        precision = diagonal_precision(chunk.A, self.density.theta(xi))  # [C24, Eq. 27-28]
-        return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
-
-    def mixture_bound(self, mu: Array, xi: Array) -> float:
-        """What the scale mixture adds to log p(T | mu), at the optimal xi."""
-        return float(np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi)))
-
-
-class ProbitSites(ClimbableSites):
-    """Probit likelihood with augmented m_n ~ N(f_n, 1) and exact joint moments per bag [W21].
-
-    `integrate_residual=True` ("fitc") integrates f out exactly: m_n has noise s_n^2 = 1 + kt_n.
-    False ("vfe") keeps f in the bound, s_n = 1: the paper's updates [W21, Eq. 17-23].
-    """
-
-    def __init__(self, likelihood: BagLikelihood, integrate_residual: bool = True) -> None:
-        self.integrate_residual = integrate_residual
-        self.folded = FoldedLikelihood(likelihood, 1.0 if integrate_residual else 0.0)
-
-    def local_step(self, chunk: Chunk, q: Q) -> Stats:
-        s = 1 / self.folded.scale(chunk.kt)
-        mu = latent_mean(chunk, q)
-        log_prob, g = self.folded.likelihood.log_prob_and_gradient(mu / s, chunk.targets)
-        Em = mu + s * g  # [W21, Eq. 21-23]
-        eta = Em / s**2
-        bound = float(np.sum(log_prob)) + self.constant_bound(chunk)
-        return Stats(project(chunk.A, eta), float(eta.sum()), bound, self.precision(chunk))
-
-    def precision(self, chunk: Chunk) -> Precision:
-        """Lambda = 1 / s_n^2."""
-        return diagonal_precision(chunk.A, self.folded.scale(chunk.kt) ** 2)
-
-    def constant_bound(self, chunk: Chunk) -> float:
-        """-1/2 tr(Lambda Kt), where the residual is part of the bound."""
-        return 0.0 if self.integrate_residual else -0.5 * float(np.sum(chunk.kt, dtype=np.float64))
-
-    def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
-        return self.folded.log_prob(chunk, m, c0)
-
-    def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
-        return self.folded.derivatives(chunk, m, c0)
-
-
 def projected(A: Array, log_prob: float, second: SecondOrder) -> Derivatives:
     """Derivatives in (m, c0) from those in mu = c0 + A m."""
     W1 = second.apply(np.ones(len(A)))
@@ -313,11 +308,6 @@ def latent_variance(chunk: Chunk, S: Array) -> Array:
     """Var f_n = a_n'S a_n + kt_n."""
     A = chunk.A
     return np.maximum(np.einsum("nm,nm->n", A @ S.astype(A.dtype), A), 0) + chunk.kt
-
-
-def expected_labels(likelihood: BagLikelihood, mu: Array, targets: Targets) -> Array:
-    """E y_n under the exact joint posterior of a bag's labels: sigmoid(mu) + d log Z / d mu."""
-    return likelihood.link.hazard(mu) + likelihood.gradient(mu, targets)
 
 
 def diagonal_precision(A: Array, lam: Array) -> Precision:

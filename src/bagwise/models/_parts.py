@@ -1,0 +1,134 @@
+"""What makes one Gaussian-process model, and checks of the arguments that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from bagwise.bags import Bags
+from bagwise.core.calibration.bags import ALL_BAG_SCORES, too_many
+from bagwise.core.inference.driver import Problem, Result
+from bagwise.core.inference.stats import Sites
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.parameters import (
+    check_choice,
+    check_dtype,
+    check_integer,
+    check_number,
+    check_rows,
+)
+from bagwise.distributed import DaskRows
+from bagwise.kernels import Kernel
+
+if TYPE_CHECKING:
+    from bagwise.models._gaussian_process import GaussianProcessMIL
+
+Array = NDArray[Any]
+Init = dict[str, Array] | None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a model is made of, with the arguments that it has."""
+
+    likelihood: BagLikelihood  # what bag labels say about instances, as a fit begins
+    sites: Sites  # the model as the variational loop sees it
+    variance: float  # of the default kernel, on the scale of the link
+    inferences: tuple[str, ...] = ("vi", "laplace")
+    starting_values: tuple[str, ...] = ()  # per instance, that `init` may give
+    learned: tuple[str, ...] = ()  # arguments that a fit finds, and keeps as NAME_
+    mean: str | float | None = None  # in place of the argument, where that says "auto"
+    learn_hyperparameters: bool | None = None  # likewise
+    chains: dict[str, int] | None = None  # settings of the Gibbs sampler
+    graph: Callable[[Bags], Any] | None = None  # neighbours, for models that couple instances
+    refine: Callable[[Problem, Result, bool], Result] | None = None  # a fit after the first
+    whole: str | None = None  # why no part of the bags can be fitted by itself
+    uncalibrated: str | None = None  # why bag_score="auto" is "joint", whatever the bags
+    level_means_nothing: bool = False  # so that "auto" calibrates with a given kernel too
+
+
+def check_arguments(model: GaussianProcessMIL, parts: Parts) -> None:
+    """Raise where an argument that all models have cannot be used."""
+    if model.kernel is not None and not isinstance(model.kernel, Kernel):
+        raise TypeError(
+            f"kernel must be a bagwise kernel such as bagwise.kernels.RBF(), got {model.kernel!r}"
+        )
+    check_integer("n_inducing", model.n_inducing, at_least=1)
+    if isinstance(model.inducing, str):
+        check_choice("inducing", model.inducing, ("kmeans", "all"))
+    mean, learn = asked(model, parts)
+    if not (isinstance(mean, str) and mean == "learn"):
+        check_number("mean ('learn' or a number)", mean)
+    check_choice("learn_hyperparameters", learn, (True, False))
+    check_choice("standardize", model.standardize, ("auto", True, False))
+    check_choice("approximation", model.approximation, ("fitc", "vfe"))
+    check_choice("inference", model.inference, parts.inferences)
+    if model.inference != "vi" and model.approximation == "vfe":
+        raise ValueError(
+            f"inference={model.inference!r} integrates the residual out and has no 'vfe' form; "
+            "use approximation='fitc'"
+        )
+    check_choice("bag_score", model.bag_score, ALL_BAG_SCORES)
+    check_integer("max_iter", model.max_iter, at_least=1)
+    check_number("tol", model.tol, at_least=0)
+    check_number("jitter", model.jitter, above=0)
+    check_dtype(model.dtype)
+    if model.chunk_size is not None:
+        check_integer("chunk_size", model.chunk_size, at_least=1)
+    if model.memory_budget is not None:
+        check_number("memory_budget (bytes)", model.memory_budget, at_least=0)
+    if model.init is not None and not parts.starting_values:
+        raise ValueError(
+            "this model starts from q(v) = N(0, I) and has no starting values to give; init is "
+            "for label_posterior='factorised' and for LargeMarginVGPMIL"
+        )
+
+
+def asked(model: GaussianProcessMIL, parts: Parts) -> tuple[Any, Any]:
+    """The mean and whether to learn hyperparameters, as asked for or as the model has it."""
+    mean = model.mean if parts.mean is None else parts.mean
+    learn = parts.learn_hyperparameters
+    return mean, model.learn_hyperparameters if learn is None else learn
+
+
+def checked_init(model: GaussianProcessMIL, parts: Parts, n_rows: int) -> Init:
+    """`init` with each array checked against the data's rows."""
+    if model.init is None:
+        return None
+    return {
+        check_choice("a key of init", name, parts.starting_values): check_rows(
+            f"init[{name!r}]", values, n_rows
+        )
+        for name, values in model.init.items()
+    }
+
+
+def check_way_of_fitting(model: Any, X: Any, sites: Sites, *, saves: bool) -> None:
+    """Raise where a way of fitting has no checkpoints, or is not distributed."""
+    away = isinstance(X, DaskRows)
+    if model.inference == "gibbs" and (saves or away):
+        what = "writes no checkpoints" if saves else "is not distributed"
+        raise ValueError(
+            f"inference='gibbs' runs its chains in processes of its own and {what}; use "
+            "inference='vi' or 'laplace', or leave checkpoint, resume and client out"
+        )
+    if saves and away and sites.stateful:
+        raise ValueError(
+            f"{type(model).__name__} with these arguments keeps values per instance, which "
+            "stay with the Dask workers: a distributed fit of it writes no checkpoints; leave "
+            "checkpoint and resume out"
+        )
+
+
+def too_costly(model: GaussianProcessMIL, parts: Parts, bags: Bags) -> str | None:
+    """Why bag_score="auto" does not pay for five more fits, or None."""
+    if parts.uncalibrated is not None:
+        return parts.uncalibrated
+    if not (model.learn_hyperparameters or parts.level_means_nothing):
+        return "learn_hyperparameters=False: nothing is to be learned but the posterior"
+    if model.inference == "gibbs":
+        return too_many(bags) or "inference='gibbs' would sample five times more"
+    return too_many(bags)

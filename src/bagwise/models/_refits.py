@@ -1,0 +1,101 @@
+"""Fits of a model to parts of its training bags, by which its probabilities are calibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from bagwise.bags import Bags
+from bagwise.core.calibration.bags import BagCalibration, calibrate, warn_of_left_out
+from bagwise.core.calibration.left_out import Scorer, Scores, left_out, scores_of
+from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.linalg import BREAKDOWNS
+from bagwise.core.parameters import generator
+from bagwise.core.warnings import warn_user
+from bagwise.models.inputs import known_labels
+
+if TYPE_CHECKING:
+    from bagwise.models._gaussian_process import GaussianProcessMIL
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+
+def calibration_by_refits(
+    model: GaussianProcessMIL, bags: Bags, T: Flags, seed: int, monitor: Monitor
+) -> tuple[BagCalibration | None, str | None]:
+    """The calibration of a fitted model, or why there is none.
+
+    Each fold is a stage of the watched fit. A refit that breaks down numerically must not take the
+    fit with it, which succeeded.
+    """
+
+    def keep(stage: str, work: Callable[[], Scores]) -> Scores:
+        def fold(state: State | None) -> State:
+            bag_scores, instance_logits = work()
+            return {"bags": bag_scores, "instances": instance_logits}
+
+        done = monitor.run(stage, fold)
+        return done["bags"], done["instances"]
+
+    try:
+        found = left_out(bags, T, seed, partial(refitted, model, bags, T, seed, monitor), keep)
+        calibration = calibrate(found, T)
+    except BREAKDOWNS as error:
+        reason = f"a fit without a fifth of the bags broke down: {error}"
+        warn_user(
+            f"bag probabilities are not calibrated: {reason}; those of bag_score='joint' are as "
+            "they were"
+        )
+        return None, reason
+    warn_of_left_out(calibration, found, bags, T, model._remedies)
+    return calibration, None
+
+
+def refitted(
+    model: GaussianProcessMIL,
+    bags: Bags,
+    T: Flags,
+    seed: int,
+    monitor: Monitor,
+    kept: NDArray[np.intp],
+) -> Scorer:
+    """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
+    part, T = bags[kept], T[kept]
+    refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
+    refit.set_params(bag_score="joint", random_state=seed, verbose=0)
+    known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
+
+    def hear(stage: str, step: int, objective: float, seconds: float) -> None:
+        monitor.step(step, objective, dict)  # a refit that goes on begins anew
+
+    scaling = (model.posterior_.shift, model.posterior_.scale)
+    with refit._threads(part):
+        refit._fit_bags(part, T, known, generator(seed), callbacks=[hear], scaling=scaling)
+    return partial(scores, refit)
+
+
+def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProcessMIL:
+    """The model, not fitted, with what its fit has learned for arguments, for some of its rows."""
+    init = model.init
+    copy: GaussianProcessMIL = clone(model).set_params(
+        kernel=model.kernel_,
+        mean=model.mean_,
+        learn_hyperparameters=False,
+        init=None if init is None else {name: np.asarray(v)[rows] for name, v in init.items()},
+        **{name: getattr(model, f"{name}_") for name in model._parts().learned},
+    )
+    return copy
+
+
+def scores(model: GaussianProcessMIL, bags: Bags) -> Scores:
+    """Logits of bags and of instances, from one pass."""
+    predictor = model._predictor(bags)
+    return scores_of(
+        predictor.predicted(bags.X, bags.offsets, joint=True, instances=True, second=False)
+    )
