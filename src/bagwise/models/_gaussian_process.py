@@ -17,6 +17,12 @@ from bagwise.core.calibration.bags import (
     cannot_calibrate,
     reason_against,
 )
+from bagwise.core.calibration.instances import (
+    InstanceCalibration,
+    no_calibration,
+    reason_against_instances,
+    refuse_witness_rate,
+)
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register, register_kernels
 from bagwise.core.inference.checkpoints import Session, interruptible
@@ -45,7 +51,7 @@ from bagwise.models._preparation import (
     scaled,
 )
 from bagwise.models._preparation import scaling as standard_scaling
-from bagwise.models._refits import calibration_by_refits
+from bagwise.models._refits import calibrate_by_refits
 
 Array = NDArray[Any]
 
@@ -59,11 +65,14 @@ FITTED = (
     "converged_",
     "calibration_",
     "why_not_calibrated_",
+    "instance_calibration_",
+    "why_instances_not_calibrated_",
 )
 
 register(Posterior)
 register(GibbsPosterior)
 register(BagCalibration)
+register(InstanceCalibration)
 
 
 class GaussianProcessMIL(BagClassifierMIL, abstract=True):
@@ -77,6 +86,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     posterior_: Posterior
     calibration_: BagCalibration | None
     why_not_calibrated_: str | None
+    instance_calibration_: InstanceCalibration | None
+    why_instances_not_calibrated_: str | None
     _posterior_type = Posterior
     _remedies = (
         "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
@@ -94,7 +105,9 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         standardize: str | bool = "auto",
         approximation: str = "fitc",
         inference: str = "vi",
-        bag_score: str = "joint",
+        bag_score: str = "auto",
+        instance_score: str = "auto",
+        witness_rate: float | None = None,
         max_iter: int = 500,
         tol: float = 1e-8,
         jitter: float = 1e-6,
@@ -114,6 +127,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         self.approximation = approximation
         self.inference = inference
         self.bag_score = bag_score
+        self.instance_score = instance_score
+        self.witness_rate = witness_rate
         self.max_iter = max_iter
         self.tol = tol
         self.jitter = jitter
@@ -188,6 +203,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         check_way_of_fitting(self, bags.X, parts.sites, saves=saves)
         cannot = parts.whole or cannot_calibrate(bags, T)
         against = reason_against(self.bag_score, cannot, too_costly(self, parts, bags))
+        reasons = against, reason_against_instances(self.instance_score, cannot, against)
+        refuse_witness_rate(self.witness_rate, reasons[1], bags, T)
         register_kernels()  # checkpoints hold them
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
@@ -212,11 +229,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         run = partial(self._run, problem, parts=parts, refit=scaling is not None)
         result = interruptible(run, problem.monitor.save)
         self._store(result, problem, shift, scale)
-        self.calibration_, self.why_not_calibrated_ = None, against
-        if against is None:
-            work = partial(calibration_by_refits, self, bags, T, problem.seed, problem.monitor)
-            found = interruptible(work, problem.monitor.save)
-            self.calibration_, self.why_not_calibrated_ = found
+        work = partial(calibrate_by_refits, self, bags, T, known, problem, reasons)
+        interruptible(work, problem.monitor.save)
 
     def _prepare(
         self,
@@ -253,6 +267,22 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         if self.bag_score != "auto":
             return self.bag_score
         return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
+
+    @property
+    def instance_score_(self) -> str:
+        """Where instance probabilities come from: "calibrated" or "posterior"."""
+        if self.instance_score != "auto":
+            return self.instance_score
+        there = getattr(self, "instance_calibration_", None) is not None
+        return "calibrated" if there else "posterior"
+
+    def _used_instance_calibration(self) -> InstanceCalibration | None:
+        if self.instance_score_ != "calibrated":
+            return None
+        calibration: InstanceCalibration | None = getattr(self, "instance_calibration_", None)
+        if calibration is None:
+            raise ValueError(no_calibration(self.why_instances_not_calibrated_))
+        return calibration
 
     def _score_parts(self) -> dict[str, bool]:
         if self.bag_score_ != "calibrated":

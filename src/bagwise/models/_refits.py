@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.bags import BagCalibration, calibrate, warn_of_left_out
-from bagwise.core.calibration.left_out import Scorer, Scores, left_out, scores_of
+from bagwise.core.calibration.bags import calibrate, warn_of_left_out
+from bagwise.core.calibration.instances import calibrate_instances
+from bagwise.core.calibration.left_out import LeftOut, Scorer, Scores, left_out, scores_of
+from bagwise.core.inference.driver import Problem
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import generator
@@ -26,10 +28,38 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 
-def calibration_by_refits(
+def calibrate_by_refits(
+    model: GaussianProcessMIL,
+    bags: Bags,
+    T: Flags,
+    known: Array | None,
+    problem: Problem,
+    reasons: tuple[str | None, str | None],
+) -> None:
+    """Calibrate bags and instances of a fitted model, where there is no reason against it."""
+    model.calibration_, model.instance_calibration_ = None, None
+    model.why_not_calibrated_, model.why_instances_not_calibrated_ = reasons
+    if None not in reasons:
+        return
+    found = scores_by_refits(model, bags, T, problem.seed, problem.monitor)
+    if isinstance(found, str):
+        model.why_not_calibrated_, model.why_instances_not_calibrated_ = (
+            reason or found for reason in reasons
+        )
+        return
+    if reasons[0] is None:
+        model.calibration_ = calibrate(found, T)
+        warn_of_left_out(model.calibration_, found, bags, T, model._remedies)
+    if reasons[1] is None:
+        model.instance_calibration_ = calibrate_instances(
+            found.instance_logits, bags.offsets, T, known, model.witness_rate
+        )
+
+
+def scores_by_refits(
     model: GaussianProcessMIL, bags: Bags, T: Flags, seed: int, monitor: Monitor
-) -> tuple[BagCalibration | None, str | None]:
-    """The calibration of a fitted model, or why there is none.
+) -> LeftOut | str:
+    """Scores of bags and instances by fits that did not see them, or why there are none.
 
     Each fold is a stage of the watched fit. A refit that breaks down numerically must not take the
     fit with it, which succeeded.
@@ -44,17 +74,14 @@ def calibration_by_refits(
         return done["bags"], done["instances"]
 
     try:
-        found = left_out(bags, T, seed, partial(refitted, model, bags, T, seed, monitor), keep)
-        calibration = calibrate(found, T)
+        return left_out(bags, T, seed, partial(refitted, model, bags, T, seed, monitor), keep)
     except BREAKDOWNS as error:
         reason = f"a fit without a fifth of the bags broke down: {error}"
         warn_user(
-            f"bag probabilities are not calibrated: {reason}; those of bag_score='joint' are as "
-            "they were"
+            f"probabilities are not calibrated: {reason}; those of bag_score='joint' and "
+            "instance_score='posterior' are as they were"
         )
-        return None, reason
-    warn_of_left_out(calibration, found, bags, T, model._remedies)
-    return calibration, None
+        return reason
 
 
 def refitted(
@@ -68,7 +95,8 @@ def refitted(
     """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
     part, T = bags[kept], T[kept]
     refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
-    refit.set_params(bag_score="joint", random_state=seed, verbose=0)
+    refit.set_params(bag_score="joint", instance_score="posterior", witness_rate=None)
+    refit.set_params(random_state=seed, verbose=0)
     known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
 
     def hear(stage: str, step: int, objective: float, seconds: float) -> None:

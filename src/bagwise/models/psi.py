@@ -54,8 +54,8 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         hyperbolic secant they are those of `VGPMIL`. For any other psi labels do not sum to 1,
         which pushes f away from zero: factorised labels with H = 100, mean 0 and a fixed kernel
         (variance 0.5), as in the paper. The kernel is learned from the logistic model's evidence.
-    bag_score : "auto": "calibrated" where that is possible and psi is not the hyperbolic secant,
-        as the level of its probabilities means nothing; otherwise "joint".
+    bag_score : "auto": as in `VGPMIL`, and with a kernel that is not learned too unless psi is the
+        hyperbolic secant, as the level of its probabilities means nothing.
 
     Model files hold the densities of `bagwise.densities` and any that `bagwise.io.register` was
     given; a pair of functions cannot be saved.
@@ -77,7 +77,6 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         label_posterior: str = "auto",
         mean: str | float = "auto",
         learn_hyperparameters: str | bool = "auto",
-        bag_score: str = "auto",
         **shared: Any,
     ) -> None:
         super().__init__(
@@ -85,7 +84,6 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
             label_posterior=label_posterior,
             mean=mean,
             learn_hyperparameters=learn_hyperparameters,
-            bag_score=bag_score,
             **shared,
         )
         self.psi = psi
@@ -130,7 +128,6 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
     def _parts(self, init: Init = None) -> Parts:
         density = self._density()
         own = is_normalised(density)
-        logistic = "psi is the logistic likelihood, whose probabilities mean what they say"
         return self._logistic_parts(
             init,
             10.0 if own else 0.5,
@@ -138,8 +135,7 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
             inferences=("vi",),
             mean=self._argument("mean"),
             learn_hyperparameters=self._argument("learn_hyperparameters"),
-            uncalibrated=logistic if own else None,
-            level_means_nothing=True,
+            level_means_nothing=not own,
         )
 
     def _storable_parameters(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from bagwise.core.calibration.instances import (
     lower_logits,
     most_probable,
     neg_log_posterior,
+    refuse_witness_rate,
     rows_of,
     shift_to_share,
     weight_from_labels,
@@ -203,10 +204,22 @@ def test_known_labels_count_in_a_stated_share() -> None:
 def test_shares_below_one_for_each_bag_are_refused() -> None:
     bags = bw.Bags.from_list([np.zeros((10, 1))] * 4)
     T = np.arange(4) % 2 == 1
-    check_witness_rate(None, bags, T)
-    check_witness_rate(0.1, bags, T)
+    refuse_witness_rate(None, "not asked for", bags, T)
+    refuse_witness_rate(0.1, None, bags, T)
     with pytest.raises(ValueError, match=r"witness_rate=0.05 of the 20 .* at least 0.1 here"):
-        check_witness_rate(0.05, bags, T)
+        refuse_witness_rate(0.05, None, bags, T)
+    with pytest.raises(ValueError, match=r"not done here: too few; leave it out"):
+        refuse_witness_rate(0.5, "too few", bags, T)
+
+
+def test_shares_are_checked() -> None:
+    check_witness_rate(None, "posterior")
+    check_witness_rate(1.0, "auto")
+    for wrong in (0.0, -1.0, np.nan, 20.0):
+        with pytest.raises(ValueError, match="witness_rate"):
+            check_witness_rate(wrong, "auto")
+    with pytest.raises(ValueError, match="instance_score='posterior' leaves them"):
+        check_witness_rate(0.5, "posterior")
 
 
 def test_known_labels_find_the_end_that_is_true() -> None:

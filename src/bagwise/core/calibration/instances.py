@@ -30,11 +30,14 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from bagwise.bags import Bags
+from bagwise.core.calibration.left_out import kept_off
 from bagwise.core.parameters import check_number
+from bagwise.core.posteriors.gaussian import Predicted, log_odds
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
+INSTANCE_SCORES = ("auto", "calibrated", "posterior")
 WEIGHT = 0.8  # of the upper end, from a study of 50 sets (benchmarks/instances.py)
 WEIGHT_PRIOR = (4.0, 1.0)  # of a Beta distribution with that mean, where instance labels are known
 PRIOR_SCALE = np.array([0.5, 3.0, 3.0, 0.1])  # of log a, b, r and c / a, all around 0
@@ -107,12 +110,12 @@ class InstanceCalibration:
         ends = p[:, 1:] + self.doubt * (positive - p[:, 1:])
         low, high = ends.min(axis=1), ends.max(axis=1)
         if std is None or bag_std is None:
-            return Ends(p, low, high, None)
+            return Ends(p, None, low, high)
         slopes = self.slope - self.drift * special.expit(-self.share - self.drift * s)
         widths = logit_width(special.expit(s), std)[:, None] * np.column_stack([0 * s + 1, slopes])
         within = product_variance(P, np.repeat(bag_std**2, sizes)[:, None], z, widths)
         between = weights[0] * weights[1] * (high - low) ** 2
-        return Ends(p, low, high, np.sqrt(within @ weights + between))
+        return Ends(p, np.sqrt(within @ weights + between), low, high)
 
 
 @dataclass(frozen=True)
@@ -120,9 +123,9 @@ class Ends:
     """Probabilities of instances and how far they could be from there."""
 
     p: Array  # (N, 2) of both labels
-    low: Array  # (N,) of the positive label
-    high: Array  # (N,)
-    std: Array | None  # (N,) with what lies between the ends
+    std: Array | None = None  # (N,) with what lies between the ends
+    low: Array | None = None  # (N,) of the positive label, where calibrated
+    high: Array | None = None  # (N,)
 
 
 def is_alone(offsets: Array) -> Flags:
@@ -171,6 +174,15 @@ def product_variance(P: Array, variance: Array, z: Array, width: Array) -> Array
     g = special.expit(z)
     of_g = deviation(g, special.expit(-z), width) ** 2
     return np.maximum((P**2 + variance) * of_g + variance * g**2, 0.0)
+
+
+def calibrated_ends(
+    calibration: InstanceCalibration, found: Predicted, bag_p: Array, bag_std: Array | None
+) -> Ends:
+    """Both ends for what one pass has found; without deviations of bags, none of instances."""
+    assert found.instances is not None
+    s, std = kept_off(log_odds(found.instances)), found.instances.std
+    return calibration.probability(s, found.offsets, bag_p, std, bag_std)
 
 
 # --- Fitting -------------------------------------------------------------------------------------
@@ -309,10 +321,31 @@ def _moments(w: Array, log_density: Array) -> tuple[float, float]:
     return mean, float(np.sqrt(density @ (w - mean) ** 2))
 
 
-def check_witness_rate(rate: Any, bags: Bags, T: Flags) -> None:
-    """Raise where that share of the instances of positive bags would not be one of each."""
+def check_witness_rate(rate: Any, score: str) -> None:
+    """Raise where `witness_rate` is no share, or asked for beside what does not use it."""
     if rate is None:
         return
+    check_number("witness_rate (None or a share of positive instances)", rate, above=0)
+    if rate > 1:
+        raise ValueError(f"witness_rate must be at most 1, got {rate}; it is a share, not percent")
+    if score == "posterior":
+        raise ValueError(
+            "witness_rate calibrates instances, but instance_score='posterior' leaves them as they "
+            "are; use instance_score='auto' or 'calibrated', or leave witness_rate out"
+        )
+
+
+def refuse_witness_rate(
+    rate: float | None, not_calibrated: str | None, bags: Bags, T: Flags
+) -> None:
+    """Raise where a stated share cannot be used, or is less than one instance of each bag."""
+    if rate is None:
+        return
+    if not_calibrated is not None:
+        raise ValueError(
+            f"witness_rate calibrates instances, which is not done here: {not_calibrated}; leave "
+            "it out, or ask for instance_score='calibrated'"
+        )
     n_instances, n_bags = int(bags.sizes[T].sum()), int(T.sum())
     if rate * n_instances < n_bags:
         raise ValueError(
@@ -320,3 +353,29 @@ def check_witness_rate(rate: Any, bags: Bags, T: Flags) -> None:
             f"one for each of the {n_bags} bags; it is the share of positive instances in positive "
             f"bags, at least {n_bags / n_instances:.3g} here"
         )
+
+
+def reason_against_instances(score: str, cannot: str | None, bags: str | None) -> str | None:
+    """Why instances are not calibrated; an error where that was asked for.
+
+    `cannot` says why nothing can be calibrated, `bags` why bags are not.
+    """
+    if score == "posterior":
+        return "instance_score='posterior' was asked for"
+    if score == "auto":
+        return bags
+    if cannot is not None:
+        raise ValueError(
+            f"instance_score='calibrated' cannot be fitted here: {cannot}; use "
+            "instance_score='posterior', or 'auto', which calibrates only where it can"
+        )
+    return None
+
+
+def no_calibration(why_not: str | None) -> str:
+    """What to say where calibrated instances were asked of a model that has no calibration."""
+    return (
+        "instance_score='calibrated' was set after fit, or could not be fitted: this model has no "
+        f"calibration of instances ({why_not}); set it, or 'auto', before fit, or go on with "
+        "instance_score='posterior'"
+    )
