@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.core.calibration.instances import InstanceCalibration
+from bagwise.core.calibration.instance_ends import InstanceCalibration
 
 SMALL: dict[str, Any] = {"n_inducing": 10, "random_state": 0}
 
@@ -138,9 +138,9 @@ def test_the_posterior_is_still_there(probit: bw.ProbitVGPMIL) -> None:
 def test_level_and_ranking_on_other_bags(probit: bw.ProbitVGPMIL) -> None:
     bags, y = make_bags(400, seed=5)
     p = np.asarray(probit.predict_instance_proba(bags))[:, 1]
-    few = np.asarray(
-        probit.set_params(instance_score="posterior").predict_instance_proba(bags)
-    )[:, 1]
+    few = np.asarray(probit.set_params(instance_score="posterior").predict_instance_proba(bags))[
+        :, 1
+    ]
     probit.set_params(instance_score="auto")
     assert abs(p.mean() - y.mean()) < abs(few.mean() - y.mean())
     assert bw.metrics.log_likelihood(y, p) > bw.metrics.log_likelihood(y, few)

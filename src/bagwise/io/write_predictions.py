@@ -28,9 +28,9 @@ def write_predictions(
 
     Columns: `bag_id`, with `instances=True` `row` (that of `bags.X`), then `p_<class>` for each
     class of the model, and `std`; instances that are calibrated also have `low` and `high`, both
-    ends of the probability of the positive class. Bags are read and predicted about `rows_at_once` instances at
-    a time; the file appears when it is complete. `first_row` is the number of the first row of
-    bags that are part of a larger set.
+    ends of the probability of the positive class. Bags are read and predicted about `rows_at_once`
+    instances at a time; the file appears when it is complete. `first_row` is the number of the
+    first row of bags that are part of a larger set.
 
     >>> import tempfile
     >>> import pandas as pd

@@ -11,29 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.bags import (
-    BagCalibration,
-    calibrated_probability,
-    cannot_calibrate,
-    reason_against,
-)
-from bagwise.core.calibration.instances import (
-    InstanceCalibration,
-    no_calibration,
-    reason_against_instances,
-    refuse_witness_rate,
-)
-from bagwise.core.calibration.ranking import check_ranking
-from bagwise.core.files.modelfile import register, register_kernels
+from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import Session, interruptible
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.posteriors.gaussian import Posterior, Predicted, columns, parts_of
+from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.gibbs import GibbsPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
-from bagwise.models._base import BagClassifierMIL
+from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
 from bagwise.models._parts import (
     Init,
     Parts,
@@ -51,7 +38,7 @@ from bagwise.models._preparation import (
     scaled,
 )
 from bagwise.models._preparation import scaling as standard_scaling
-from bagwise.models._refits import calibrate_by_refits
+from bagwise.models._refits import refitted
 
 Array = NDArray[Any]
 
@@ -63,19 +50,14 @@ FITTED = (
     "elbo_history_",
     "n_iter_",
     "converged_",
-    "calibration_",
-    "why_not_calibrated_",
-    "instance_calibration_",
-    "why_instances_not_calibrated_",
+    *CALIBRATED,
 )
 
 register(Posterior)
 register(GibbsPosterior)
-register(BagCalibration)
-register(InstanceCalibration)
 
 
-class GaussianProcessMIL(BagClassifierMIL, abstract=True):
+class GaussianProcessMIL(CalibratedMIL, abstract=True):
     """What all Gaussian-process models share.
 
     A model has an `__init__` with its own arguments and `_parts`, which says what it is made of;
@@ -84,10 +66,6 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     """
 
     posterior_: Posterior
-    calibration_: BagCalibration | None
-    why_not_calibrated_: str | None
-    instance_calibration_: InstanceCalibration | None
-    why_instances_not_calibrated_: str | None
     _posterior_type = Posterior
     _remedies = (
         "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
@@ -201,11 +179,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
         saves = checkpoint is not None or resume is not None
         check_way_of_fitting(self, bags.X, parts.sites, saves=saves)
-        cannot = parts.whole or cannot_calibrate(bags, T)
-        against = reason_against(self.bag_score, cannot, too_costly(self, parts, bags))
-        reasons = against, reason_against_instances(self.instance_score, cannot, against)
-        refuse_witness_rate(self.witness_rate, reasons[1], bags, T)
-        register_kernels()  # checkpoints hold them
+        reasons = self._reasons_against(bags, T, parts.whole, too_costly(self, parts, bags))
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
         shift, scale = prepared["shift"], prepared["scale"]
@@ -229,8 +203,11 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         run = partial(self._run, problem, parts=parts, refit=scaling is not None)
         result = interruptible(run, problem.monitor.save)
         self._store(result, problem, shift, scale)
-        work = partial(calibrate_by_refits, self, bags, T, known, problem, reasons)
-        interruptible(work, problem.monitor.save)
+        refit = partial(refitted, self, bags, T, problem.seed, problem.monitor)
+        calibrated = partial(
+            self._calibrate, bags, T, known, reasons, problem.seed, problem.monitor, refit
+        )
+        interruptible(calibrated, problem.monitor.save)
 
     def _prepare(
         self,
@@ -255,45 +232,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         wanted = self.n_inducing if self.inducing == "kmeans" else bags.n_instances
         return min(wanted, bags.n_instances)
 
-    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
-        """Where there is a calibration, left-out bags were looked at."""
-        if self.calibration_ is None:
-            whole = self._parts().whole is not None
-            check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, whole)
-
-    @property
-    def bag_score_(self) -> str:
-        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
-        if self.bag_score != "auto":
-            return self.bag_score
-        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
-
-    @property
-    def instance_score_(self) -> str:
-        """Where instance probabilities come from: "calibrated" or "posterior"."""
-        if self.instance_score != "auto":
-            return self.instance_score
-        there = getattr(self, "instance_calibration_", None) is not None
-        return "calibrated" if there else "posterior"
-
-    def _used_instance_calibration(self) -> InstanceCalibration | None:
-        if self.instance_score_ != "calibrated":
-            return None
-        calibration: InstanceCalibration | None = getattr(self, "instance_calibration_", None)
-        if calibration is None:
-            raise ValueError(no_calibration(self.why_instances_not_calibrated_))
-        return calibration
-
-    def _score_parts(self) -> dict[str, bool]:
-        if self.bag_score_ != "calibrated":
-            return parts_of(self.bag_score_)
-        return {"joint": True, "instances": True}
-
-    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
-        if self.bag_score_ != "calibrated":
-            return columns(found.bags(self.bag_score_))
-        why_not = getattr(self, "why_not_calibrated_", None)
-        return calibrated_probability(getattr(self, "calibration_", None), found, why_not)
+    def _fit_in_parts(self) -> bool:
+        return self._parts().whole is None
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*FITTED, *(f"{name}_" for name in self._parts().learned))

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.bags import calibrate, warn_of_left_out
-from bagwise.core.calibration.instances import calibrate_instances
 from bagwise.core.calibration.left_out import LeftOut, Scorer, Scores, left_out, scores_of
-from bagwise.core.inference.driver import Problem
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import generator
@@ -28,41 +25,14 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 
-def calibrate_by_refits(
-    model: GaussianProcessMIL,
-    bags: Bags,
-    T: Flags,
-    known: Array | None,
-    problem: Problem,
-    reasons: tuple[str | None, str | None],
-) -> None:
-    """Calibrate bags and instances of a fitted model, where there is no reason against it."""
-    model.calibration_, model.instance_calibration_ = None, None
-    model.why_not_calibrated_, model.why_instances_not_calibrated_ = reasons
-    if None not in reasons:
-        return
-    found = scores_by_refits(model, bags, T, problem.seed, problem.monitor)
-    if isinstance(found, str):
-        model.why_not_calibrated_, model.why_instances_not_calibrated_ = (
-            reason or found for reason in reasons
-        )
-        return
-    if reasons[0] is None:
-        model.calibration_ = calibrate(found, T)
-        warn_of_left_out(model.calibration_, found, bags, T, model._remedies)
-    if reasons[1] is None:
-        model.instance_calibration_ = calibrate_instances(
-            found.instance_logits, bags.offsets, T, known, model.witness_rate
-        )
-
-
 def scores_by_refits(
-    model: GaussianProcessMIL, bags: Bags, T: Flags, seed: int, monitor: Monitor
+    bags: Bags, T: Flags, seed: int, monitor: Monitor, refit: Callable[[NDArray[np.intp]], Scorer]
 ) -> LeftOut | str:
     """Scores of bags and instances by fits that did not see them, or why there are none.
 
-    Each fold is a stage of the watched fit. A refit that breaks down numerically must not take the
-    fit with it, which succeeded.
+    `refit(numbers of bags)` is a fit to those that scores others. Each fold is a stage of the
+    watched fit. A refit that breaks down numerically must not take the fit with it, which
+    succeeded.
     """
 
     def keep(stage: str, work: Callable[[], Scores]) -> Scores:
@@ -74,7 +44,7 @@ def scores_by_refits(
         return done["bags"], done["instances"]
 
     try:
-        return left_out(bags, T, seed, partial(refitted, model, bags, T, seed, monitor), keep)
+        return left_out(bags, T, seed, refit, keep)
     except BREAKDOWNS as error:
         reason = f"a fit without a fifth of the bags broke down: {error}"
         warn_user(

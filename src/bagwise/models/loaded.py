@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.core.calibration.bags import BagCalibration
-from bagwise.core.calibration.instances import InstanceCalibration
+from bagwise.core.calibration.instance_ends import InstanceCalibration
 from bagwise.core.parameters import check_choice, check_integer, check_number
-
 
 # What files of earlier versions do not hold, and what that means.
 ADDED = {

@@ -33,8 +33,8 @@ class InstanceProbabilityDisplay:
     Most probable first, or along an axis such as the slices of a scan (`position`). Where labels
     are known (`truth`: 1, 0, NaN or -1 if unknown), bars of truly positive instances are orange, of
     truly negative ones blue and of others grey. Bags of more than 80 instances are drawn as a
-    line with a band. Error bars and band are one standard deviation, cut off at 0 and 1. `ends`, low
-    and high (n,), are drawn paler behind them: what bag labels leave open.
+    line with a band. Error bars and band are one standard deviation, cut off at 0 and 1. `ends`,
+    low and high (n,), are drawn paler behind them: what bag labels leave open.
 
     >>> display = InstanceProbabilityDisplay([0.1, 0.9, 0.3], [0.05, 0.1, 0.1], truth=[0, 1, 0])
     >>> display.plot().ax_.get_xlabel()

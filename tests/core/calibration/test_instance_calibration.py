@@ -11,15 +11,17 @@ import pytest
 from scipy import optimize, special
 
 import bagwise as bw
-from bagwise.core.calibration.instances import (
+from bagwise.core.calibration.instance_ends import (
     Ends,
     InstanceCalibration,
-    Rows,
-    calibrate_instances,
-    check_witness_rate,
     deviation,
     logit_width,
     lower_logits,
+)
+from bagwise.core.calibration.instances import (
+    Rows,
+    calibrate_instances,
+    check_witness_rate,
     most_probable,
     neg_log_posterior,
     refuse_witness_rate,
