@@ -174,3 +174,30 @@ def test_known_labels_bring_the_ends_together(probit: bw.ProbitVGPMIL) -> None:
     assert told.instance_calibration_ is not None and probit.instance_calibration_ is not None
     assert told.instance_calibration_.doubt < 1 == probit.instance_calibration_.doubt
     assert told.instance_calibration_.weight != 0.8
+
+
+def test_parquet_files_have_both_ends(probit: bw.ProbitVGPMIL, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "p.parquet"
+    bw.io.write_predictions(probit, NEW, path, instances=True, rows_at_once=20)
+    found = pd.read_parquet(path)
+    low, high = probit.predict_instance_range(NEW)
+    np.testing.assert_allclose(found["low"], low, rtol=1e-6)
+    np.testing.assert_allclose(found["high"], high, rtol=1e-6)
+
+
+def test_plots_and_reports_show_both_ends(probit: bw.ProbitVGPMIL) -> None:
+    from bagwise.report.content import page_content
+
+    page = page_content(probit, NEW, title="t", data_name="d")
+    low, high = probit.predict_instance_range(NEW)
+    n = NEW.sizes[0]
+    assert page["instances"][0]["low"] == np.rint(low[:n] * 10_000).astype(int).tolist()
+    assert page["instances"][0]["high"] == np.rint(high[:n] * 10_000).astype(int).tolist()
+    assert ["Instance probability", "calibrated"] in page["card"]
+    assert any("how many instances" in note for note in page["notes"])
+    pytest.importorskip("matplotlib")
+    display = bw.plots.InstanceProbabilityDisplay.from_estimator(probit, NEW[[0]])
+    assert display.ends is not None
+    np.testing.assert_allclose(display.ends[1], high[:n], rtol=1e-6)
