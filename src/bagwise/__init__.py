@@ -4,123 +4,33 @@ Labels are known for bags only; a bag is positive if at least one of its instanc
 gives a probability with its uncertainty for every bag and for every instance.
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bagwise import (
-        baselines,
-        benchmark,
-        datasets,
-        deep,
-        densities,
-        detection,
-        distributed,
-        io,
-        kernels,
-        metrics,
-        plots,
-        report,
-    )
-    from bagwise.bags import Bags
-    from bagwise.core.files.modelfile import ModelFileError
-    from bagwise.core.warnings import NearChanceWarning
-    from bagwise.models.ising import IsingVGPMIL
-    from bagwise.models.large_margin import LargeMarginVGPMIL
-    from bagwise.models.mirvm import MIRVM, RVM, MILogisticRegression
-    from bagwise.models.multitask import MultiTaskMIRVM
-    from bagwise.models.one_vs_rest import OneVsRestMIL
-    from bagwise.models.persistence import load, save
-    from bagwise.models.probit import ProbitVGPMIL
-    from bagwise.models.progress import Progress
-    from bagwise.models.psi import GammaVGPMIL, PsiVGPMIL
-    from bagwise.models.transformer import InstanceTransformer
-    from bagwise.models.vgpmil import PGVGPMIL, VGPMIL
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "MIRVM",
-    "PGVGPMIL",
-    "RVM",
-    "VGPMIL",
-    "Bags",
-    "GammaVGPMIL",
-    "InstanceTransformer",
-    "IsingVGPMIL",
-    "LargeMarginVGPMIL",
-    "MILogisticRegression",
-    "ModelFileError",
-    "MultiTaskMIRVM",
-    "NearChanceWarning",
-    "OneVsRestMIL",
-    "ProbitVGPMIL",
-    "Progress",
-    "PsiVGPMIL",
-    "__version__",
-    "baselines",
-    "benchmark",
-    "datasets",
-    "deep",
-    "densities",
-    "detection",
-    "distributed",
-    "io",
-    "kernels",
-    "load",
-    "metrics",
-    "plots",
-    "report",
-    "save",
-]
-
-# Names are imported when first used, so that the command line answers at once.
+# The stub has the public names, each once, for type checkers and for this. Each is imported when
+# first used, so that the command line answers at once.
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _HOME = {
-    "Bags": "bagwise.bags",
-    "GammaVGPMIL": "bagwise.models.psi",
-    "InstanceTransformer": "bagwise.models.transformer",
-    "IsingVGPMIL": "bagwise.models.ising",
-    "LargeMarginVGPMIL": "bagwise.models.large_margin",
-    "MILogisticRegression": "bagwise.models.mirvm",
-    "MIRVM": "bagwise.models.mirvm",
-    "ModelFileError": "bagwise.core.files.modelfile",
-    "MultiTaskMIRVM": "bagwise.models.multitask",
-    "NearChanceWarning": "bagwise.core.warnings",
-    "PGVGPMIL": "bagwise.models.vgpmil",
-    "OneVsRestMIL": "bagwise.models.one_vs_rest",
-    "ProbitVGPMIL": "bagwise.models.probit",
-    "Progress": "bagwise.models.progress",
-    "PsiVGPMIL": "bagwise.models.psi",
-    "RVM": "bagwise.models.mirvm",
-    "VGPMIL": "bagwise.models.vgpmil",
-    "load": "bagwise.models.persistence",
-    "save": "bagwise.models.persistence",
+    name.name: str(node.module)
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom)
+    for name in node.names
 }
-_MODULES = (
-    "baselines",
-    "benchmark",
-    "datasets",
-    "deep",
-    "densities",
-    "detection",
-    "distributed",
-    "io",
-    "kernels",
-    "metrics",
-    "plots",
-    "report",
-)
+__all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name not in _HOME:
+        raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
+    if _HOME[name] == "bagwise":
         return import_module(f"bagwise.{name}")
-    if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -550,3 +551,21 @@ def test_scikit_learn_splitters_return_bags(easy: Bags) -> None:
     for rows, held_out in StratifiedKFold(3).split(easy, easy.y):
         assert len(easy[rows]) + len(easy[held_out]) == 30
         assert easy[held_out].y.sum() == 5
+
+
+@pytest.mark.parametrize(
+    "ids", [["a", "a\0"], [b"a", b"a\0"], np.array(["a", "a\0"], dtype=object)]
+)
+def test_ids_that_arrays_of_text_would_merge_are_refused(ids: Any) -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        Bags.from_arrays(np.zeros((2, 1)), ids)
+
+
+@pytest.mark.parametrize("ids", [[2**63 + 1, 2**63 + 2, -1], pd.Series([2**63 + 1, 2**63 + 2, -1])])
+def test_whole_numbers_that_would_be_rounded_are_refused(ids: Any) -> None:
+    with pytest.raises(ValueError, match=r"64 bits.*as text"):
+        Bags.from_arrays(np.zeros((3, 1)), ids)
+
+
+def test_large_whole_numbers_stay_apart() -> None:
+    assert len(Bags.from_arrays(np.zeros((2, 1)), [2**63 + 1, 2**63 + 2])) == 2

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
-from bagwise.cli.label_leaks import suspects
+from bagwise.cli.workflow import suspects
 from bagwise.io.columns import Columns, guess, pick_features
 
 

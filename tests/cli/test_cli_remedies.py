@@ -9,7 +9,10 @@ import pytest
 
 import bagwise as bw
 from bagwise.bags.decimal_commas import has_decimal_commas
-from bagwise.cli.label_leaks import suspects
+from bagwise.cli.errors import describe
+from bagwise.cli.options import refuse_beside_scheduler
+from bagwise.cli.workflow import suspects
+from bagwise.core.files.atomic import refuse_existing
 from bagwise.io.columns import Columns
 from bagwise.io.streams import TableError
 from bagwise.io.tables import read_table
@@ -206,3 +209,18 @@ def test_an_interrupted_command_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert done.exit_code == 130
     assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
     assert not (tmp_path / "m.bagwise").exists()
+
+
+def test_force_is_named_only_where_it_helps(tmp_path: Path) -> None:
+    path = saved(small_frame(), tmp_path)
+    with pytest.raises(FileExistsError) as caught:
+        refuse_existing(path)
+    assert describe(caught.value).endswith("pass overwrite=True (here: --force)")
+    assert "--force" not in describe(FileExistsError("parts must not be mixed; empty the folder"))
+
+
+def test_options_for_one_table_are_refused_beside_a_scheduler() -> None:
+    refuse_beside_scheduler(slides=None, force=False)
+    for value in (0.0, 0, True, "x"):
+        with pytest.raises(ValueError, match="--tile-size is for one table"):
+            refuse_beside_scheduler(tile_size=value)

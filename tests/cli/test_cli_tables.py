@@ -275,6 +275,29 @@ def _file(folder: Path, name: str, text: str) -> Path:
     return folder / name
 
 
+@pytest.mark.parametrize("command", ["fit", "predict", "report"])
+@pytest.mark.parametrize("target", ["cells.csv", "m.bagwise"])
+def test_what_is_read_is_never_written_over(fitted: Path, command: str, target: str) -> None:
+    table, model = fitted / "cells.csv", fitted / "m.bagwise"
+    if (command, target) == ("fit", "m.bagwise"):
+        pytest.skip("a fit reads no model")
+    before = (fitted / target).read_bytes()
+    inputs = [table] if command == "fit" else [model, table]
+    asked = ["--label", "diagnosis", "--positive", "cancer"] if command == "fit" else []
+    said = refused(command, *inputs, "--bag", "slide", *asked, "-o", fitted / target, "--force")
+    assert "would destroy it" in said
+    assert (fitted / target).read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "report"])
+def test_a_missing_folder_is_noticed_before_any_work(fitted: Path, command: str) -> None:
+    table, model = fitted / "cells.csv", fitted / "m.bagwise"
+    inputs = [table] if command == "fit" else [model, table]
+    # The column does not exist either, which reading the table would show.
+    said = refused(command, *inputs, "--bag", "none", "-o", fitted / "nowhere" / "out.csv")
+    assert "no directory" in said
+
+
 def test_nothing_is_overwritten_without_force(fitted: Path, tmp_path: Path) -> None:
     model, cells = fitted / "m.bagwise", fitted / "cells.csv"
     for command in (
@@ -469,3 +492,13 @@ def test_row_numbers_are_left_out_and_said(fitted: Path, tmp_path: Path, ending:
         assert name in done.stderr.split("row numbers or ids by name:")[1].splitlines()[0]
     assert bw.load(tmp_path / "m.bagwise").feature_names_in_.tolist() == ["area", "shade"]
     assert "left out, not numeric: 'comment'" in done.stderr
+
+
+def test_names_of_classes_are_printed_as_they_are(tmp_path: Path) -> None:
+    frame = small_frame().replace({"diagnosis": {"cancer": "[red]ill", "healthy": "[/] well"}})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = good(
+        *("fit", tmp_path / "t.csv", "--label", "diagnosis", "--positive", "[red]ill"),
+        *("--valid", "0.25", "-o", tmp_path / "m.bagwise"),
+    )
+    assert "2 of class '[red]ill'" in said

@@ -198,8 +198,55 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), resume=tmp_path / "m.bagwise")
     with pytest.raises(FileNotFoundError, match=r"no checkpoint .*none.ckpt to resume from"):
         bw.ProbitVGPMIL().fit(make_bags(), resume=tmp_path / "none.ckpt")
-    with pytest.raises(FileNotFoundError, match="make it before the fit"):
+    with pytest.raises(FileNotFoundError, match="make it before saving"):
         bw.ProbitVGPMIL().fit(make_bags(), checkpoint=tmp_path / "nowhere" / "fit.ckpt")
+
+
+@pytest.mark.parametrize("kind", ["table", "folder", "model"])
+def test_a_checkpoint_replaces_nothing_but_checkpoints(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "data"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "model":
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags()).save(path)
+    else:
+        path.write_text("bag,label")
+    before = None if kind == "folder" else path.read_bytes()
+    with pytest.raises(OSError, match=r"is a folder|is not a checkpoint"):
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), checkpoint=path, checkpoint_minutes=0)
+    assert list(tmp_path.iterdir()) == [path]
+    assert kind == "folder" or path.read_bytes() == before
+
+
+def test_the_state_before_is_not_moved_onto_a_stranger(tmp_path: Path) -> None:
+    stranger = previous(tmp_path / "fit.ckpt")
+    stranger.write_text("mine")
+    with pytest.raises(FileExistsError, match="is not a checkpoint"):
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), checkpoint=tmp_path / "fit.ckpt")
+    assert stranger.read_text() == "mine"
+
+
+def test_a_link_to_a_checkpoint_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    link, path = tmp_path / "fit.ckpt", tmp_path / "scratch" / "fit.ckpt"
+    checkpointed(path)
+    link.symlink_to(path)
+    bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), checkpoint=link, checkpoint_minutes=0)
+    assert link.is_symlink() and path.is_file()
+
+
+def test_every_row_is_checked(tmp_path: Path) -> None:
+    """One value of one of many rows: a sample of rows would not show it."""
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    y = np.arange(100) % 2
+    bags = bw.Bags.from_arrays(X, np.repeat(np.arange(100), 6), y=y)
+    path = tmp_path / "fit.ckpt"
+    settings = SETTINGS | {"learn_hyperparameters": False, "bag_score": "max"}
+    bw.ProbitVGPMIL(**settings).fit(bags, checkpoint=path, checkpoint_minutes=0)
+    X[301, 1] += 1e-9
+    other = bw.Bags.from_arrays(X, np.repeat(np.arange(100), 6), y=y)
+    with pytest.raises(ValueError, match="another fit: the features differ"):
+        bw.ProbitVGPMIL(**settings).fit(other, resume=path)
 
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.bags.rows import column_moments
-from bagwise.cli.label_leaks import suspects
+from bagwise.cli.workflow import suspects
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.linear import penalty
@@ -87,6 +87,15 @@ def test_distributed_fits_are_serial_fits(name: str, client: Any) -> None:
     assert found.n_features_in_ == 2 and found.classes_.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("name", ["logistic", "large margin"])
+def test_workers_compute_features_anew_where_they_keep_none(name: str, client: Any) -> None:
+    bags, model = make_bags(), MODELS[name][0]
+    serial = model(**SETTINGS).fit(bags)
+    parts = DaskBags.from_bags(bags, n_chunks=3)
+    found = model(**SETTINGS, memory_budget=0).fit(parts, client=client)
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+
+
 @pytest.mark.parametrize("name", ["logistic", "laplace"])
 def test_thinned_rows_are_those_of_a_serial_fit(
     name: str, client: Any, monkeypatch: pytest.MonkeyPatch
@@ -144,6 +153,51 @@ def test_a_lost_worker_does_not_change_the_fit(client: Any) -> None:
     assert killed
     assert model.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
     client.wait_for_workers(1, timeout=30)
+
+
+class DiesOnce:
+    """Reads a part; the process of the first reader ends at once, as by a fault."""
+
+    def __init__(self, bags: bw.Bags, mark: Path) -> None:
+        self.bags, self.mark = bags, mark
+
+    def __call__(self) -> bw.Bags:
+        if not self.mark.exists():
+            self.mark.touch()
+            os._exit(1)
+        return self.bags
+
+
+@pytest.fixture
+def lone_worker() -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_a_fit_goes_on_when_all_workers_were_replaced(lone_worker: Any, tmp_path: Path) -> None:
+    """The only worker dies while it reads, and again in the fit; its nanny starts others."""
+    bags = make_bags()
+    settings = SETTINGS | {"learn_hyperparameters": False, "bag_score": "max"}
+    serial = bw.ProbitVGPMIL(**settings).fit(bags)
+    readers = [DiesOnce(bags[:20], tmp_path / "a"), DiesOnce(bags[20:], tmp_path / "a")]
+    killed: list[int] = []
+
+    def kill(stage: str, step: int, objective: float, seconds: float) -> None:
+        if not killed:
+            killed.extend(lone_worker.run(os.getpid).values())
+            os.kill(killed[0], signal.SIGKILL)
+
+    found = bw.ProbitVGPMIL(**settings)
+    found.fit(DaskBags(readers, ["a", "b"]), client=lone_worker, callbacks=[kill])
+    assert (tmp_path / "a").exists() and killed
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
 
 
 def test_a_part_that_keeps_failing_is_named(client: Any, tmp_path: Path) -> None:
@@ -389,13 +443,17 @@ def test_mistakes_with_clusters_end_in_one_line(client: Any, tables: Path, tmp_p
 
 
 def test_schedulers_that_do_not_answer(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bagwise.cli import cluster_workflow
+    from bagwise.cli import sources
 
-    monkeypatch.setattr(cluster_workflow, "PATIENCE", 0.3)
+    monkeypatch.setattr(sources, "PATIENCE", 0.3)
     a = tables / "part-a.parquet"
-    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+    said = refused("fit", a, *COLUMNS, "--scheduler", "tcp://127.0.0.1:9", "-o", "x.bagwise")
+    assert "no Dask scheduler answered at tcp://127.0.0.1:9 within 0.3 s" in said
+    for address in ("nonsense://x", "garbage", "http://127.0.0.1:80", "inproc://x", "tcp://h:0"):
         said = refused("fit", a, *COLUMNS, "--scheduler", address, "-o", "x.bagwise")
-        assert f"no Dask scheduler answered at {address} within 0.3 s" in said
+        assert "takes an address such as tcp://host:8786" in said and address in said
+    said = refused("fit", a, *COLUMNS, "--scheduler", "tls://127.0.0.1:9", "-o", "x.bagwise")
+    assert "no certificates" in said
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty:

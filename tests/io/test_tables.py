@@ -1,6 +1,7 @@
 """Tables in and out: formats, guessed columns, ids and order kept, and every kind of bad table."""
 
 import io
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,13 @@ import pandas as pd
 import pytest
 
 from bad_tables import BAD, GOOD
+from bagwise.bags import Bags
+from bagwise.bags.messages import InputError
 from bagwise.io import streams
 from bagwise.io.columns import Columns, guess
 from bagwise.io.streams import CheckedText, TableError
 from bagwise.io.tables import read_table
-from bagwise.io.write_tables import write_table
+from bagwise.io.write_tables import safe_cell, write_table
 
 
 @pytest.fixture
@@ -165,6 +168,12 @@ def test_checks_do_not_depend_on_how_bytes_are_cut(size: int) -> None:
         CheckedText(Drip(text[:7] + b"\n\xc3"), "t").readall()
 
 
+@pytest.mark.parametrize("hidden", ["\ufeff", "\ufeff\ufeff", "\u200b\ufeff", "\x00"])
+def test_formulas_behind_invisible_characters_do_not_run(hidden: str) -> None:
+    assert safe_cell(f"{hidden}=SUM(A1)") == f"'{hidden}=SUM(A1)"
+    assert safe_cell(f"{hidden}text") == f"{hidden}text"
+
+
 def test_formulas_are_defused_in_text_only(tmp_path: Path) -> None:
     frame = pd.DataFrame({"bag": ["=SUM(A1)", "-x", "@y", "ok"], "p_mean": [-1.0, 0.5, 0.2, 0.1]})
     text = written(tmp_path, "t.csv", frame).read_text()
@@ -176,7 +185,7 @@ def test_formulas_are_defused_in_text_only(tmp_path: Path) -> None:
 def test_existing_files_are_kept(tmp_path: Path, frame: pd.DataFrame) -> None:
     path = tmp_path / "t.csv"
     path.write_text("mine")
-    with pytest.raises(FileExistsError, match="--force"):
+    with pytest.raises(FileExistsError, match="overwrite=True"):
         write_table(frame, path)
     assert path.read_text() == "mine"
     write_table(frame, path, overwrite=True)
@@ -187,3 +196,21 @@ def test_existing_files_are_kept(tmp_path: Path, frame: pd.DataFrame) -> None:
 def test_unknown_endings_are_not_written(tmp_path: Path, frame: pd.DataFrame) -> None:
     with pytest.raises(TableError, match=r"use \.csv"):
         write_table(frame, tmp_path / "t.xlsx")
+
+
+def test_errors_carry_the_row_and_the_argument_that_they_are_about(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"bag_id": ["a", "a", "b"], "label": [0, 1, 1], "f": [1.0, 2.0, np.nan]})
+    with pytest.raises(InputError, match=r"constant inside a bag.*instance_label=") as caught:
+        Bags.from_frame(frame)
+    assert caught.value.argument == "instance_label" and caught.value.row is None
+    with pytest.raises(InputError, match=r"constant inside a bag.*instance_labels="):
+        Bags.from_arrays(frame[["f"]].fillna(0), frame["bag_id"], frame["label"])
+    with pytest.raises(InputError, match="input row 2") as caught:
+        Bags.from_frame(frame.assign(label=[0, 0, 1]))
+    assert caught.value.row == 2
+    sent = pickle.loads(pickle.dumps(caught.value))  # as workers send it
+    assert (str(sent), sent.row) == (str(caught.value), 2)
+    (tmp_path / "t.csv").write_text("bag,label,f\na,0,1\nb,1,2\n")
+    notes = read_table(tmp_path / "t.csv").notes
+    assert notes and not any("--" in note for note in notes)
+    assert pickle.loads(pickle.dumps(notes)) == notes

@@ -7,7 +7,7 @@ from scipy.special import expit
 
 from bagwise import metrics
 from bagwise.metrics.bootstrap import _weights
-from bagwise.metrics.intervals import design_effect
+from bagwise.metrics.intervals import auc_interval, design_of, share_interval
 
 RNG = np.random.default_rng(0)
 Y = RNG.random(40) < 0.4
@@ -102,12 +102,42 @@ def test_patients_are_the_units() -> None:
     assert careless < 0.85 * 80
 
 
+@pytest.mark.parametrize("separation", [1.0, 2.5])
+@pytest.mark.parametrize("mixed", [False, True], ids=["a-class-each", "both-classes"])
+def test_few_unlike_patients_are_covered_as_often_as_said(mixed: bool, separation: float) -> None:
+    """Patients with one to twenty bags: the one who fares badly may have most of them."""
+    rng, trials, hits = np.random.default_rng(4), 400, np.zeros(2)
+    for _ in range(trials):
+        patient = np.repeat(np.arange(12), rng.geometric(0.2, size=12))
+        y = rng.random(patient.size) < 0.5 if mixed else (np.arange(12) % 2 == 1)[patient]
+        z = np.sqrt(0.9) * rng.normal(size=12)[patient] + np.sqrt(0.1) * rng.normal(size=y.size)
+        x = z + separation * (y - 0.5)
+        auc = auc_interval(metrics.roc_auc(y, x), y, x, patient, 0.95)
+        accuracy = share_interval((x > 0) == y, patient, 0.95)
+        exact = stats.norm.cdf([separation / np.sqrt(2), separation / 2])
+        hits += [low <= e <= high for (low, high), e in zip([auc, accuracy], exact, strict=True)]
+    # Five standard errors of a coverage over so many trials.
+    assert np.all(hits / trials >= 0.95 - 5 * np.sqrt(0.95 * 0.05 / trials)), hits / trials
+
+
 def test_design_effect() -> None:
     x = np.random.default_rng(0).normal(size=4000)
-    assert design_effect(x, np.arange(4000)) == 1.0
-    assert design_effect(x, np.arange(4000) // 4) == pytest.approx(1.0, abs=0.2)
-    assert design_effect(np.repeat(x[:1000], 4), np.arange(4000) // 4) == pytest.approx(4, rel=0.01)
-    assert design_effect(np.zeros(12), np.arange(12) // 4) == 4  # nothing tells: take the worst
+    alone = design_of(x, np.arange(4000))
+    assert alone.effect == 1.0 and alone.freedom == np.inf
+    assert design_of(x, np.arange(4000) // 4).effect == pytest.approx(1.0, abs=0.2)
+    copies = design_of(np.repeat(x[:1000], 4), np.arange(4000) // 4)
+    assert copies.effect == pytest.approx(4, rel=0.01)
+    assert copies.freedom == pytest.approx(999, rel=0.2)
+    nothing = design_of(np.zeros(12), np.arange(12) // 4)  # nothing tells: take the worst
+    assert nothing.effect == pytest.approx(4) and nothing.freedom == np.inf
+    # Copies in groups of unlike size count less than the mean size says (Kish).
+    sizes = np.array([1, 1, 1, 9])
+    own = np.repeat([1.0, -1.0, 1.0, -1.0], sizes)
+    unlike = design_of(own, np.repeat(np.arange(4), sizes))
+    assert unlike.effect == pytest.approx(np.sum(sizes**2) / 12)
+    # One group carries the variance, which is then known from one.
+    few = design_of(np.repeat([-30.0, 1.0], [1, 30]), np.append(0, np.arange(30) // 3 + 1))
+    assert few.freedom < 3
     with pytest.raises(ValueError, match="one entry per label, 2"):
         metrics.bootstrap_scores([0, 1], [0.2, 0.7], groups=["a"])
 

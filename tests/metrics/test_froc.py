@@ -82,9 +82,20 @@ def test_band_is_reproducible_and_resamples_volumes() -> None:
     y, score, volume = make_scores()
     one, same = (froc_band(y, score, volume, n_resamples=20, random_state=3) for _ in range(2))
     np.testing.assert_array_equal(one.low, same.low)
-    # All bags in one volume: nothing to resample, so no spread.
-    still = froc_band(y, score, np.zeros(len(y)), n_resamples=20, max_false_positives=300)
-    np.testing.assert_array_equal(still.low, still.high)
+    # All bags in one volume: nothing is known of others.
+    alone = froc_band(y, score, np.zeros(len(y)), n_resamples=200, max_false_positives=300)
+    assert np.mean(alone.high - alone.low) > 0.8
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["all-found", "none-found"])
+def test_volumes_that_agree_leave_doubt(found: bool) -> None:
+    y, volume = np.tile([True, False, False], 6), np.repeat(np.arange(6), 3)
+    band = froc_band(y, np.where(y == found, 0.9, 0.1), volume, max_false_positives=1)
+    assert np.all(band.low <= band.sensitivity) and np.all(band.sensitivity <= band.high)
+    assert np.mean(band.high - band.low) > 0.2
+    value, low, high = band.area
+    assert low <= value <= high and high - low > 0.2
+    assert band.area[2 if found else 1] == float(found)
 
 
 def test_volumes_without_lesions_count() -> None:

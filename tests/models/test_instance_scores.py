@@ -195,7 +195,7 @@ def test_plots_and_reports_show_both_ends(probit: bw.ProbitVGPMIL) -> None:
     n = NEW.sizes[0]
     assert page["instances"][0]["low"] == np.rint(low[:n] * 10_000).astype(int).tolist()
     assert page["instances"][0]["high"] == np.rint(high[:n] * 10_000).astype(int).tolist()
-    assert ["Instance probability", "calibrated"] in page["card"]
+    assert ["Instance score", "calibrated"] in page["card"]
     assert any("how many instances" in note for note in page["notes"])
     pytest.importorskip("matplotlib")
     display = bw.plots.InstanceProbabilityDisplay.from_estimator(probit, NEW[[0]])

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from scipy import sparse, special, stats
 from scipy.stats import multivariate_normal
 
 import bagwise as bw
+from bagwise.core.features import kernel_matrix
 from bagwise.core.inference.coupling import chosen_coupling
 from bagwise.kernels import RBF
 
@@ -99,19 +100,31 @@ def test_coupling_helps_where_neighbours_agree() -> None:
     assert auc[1] > auc[0] + 0.02
 
 
-def test_bag_probability_is_the_orthant_of_the_joint_gaussian() -> None:
+FAR = np.array([[5.0, 5.0]] * 3 + [[5.2, 4.9]])  # copies, far from all inducing points
+
+
+@pytest.mark.parametrize("approximation", ["fitc", "vfe"])
+@pytest.mark.parametrize("far", [False, True])
+def test_bag_probability_is_the_orthant_of_the_joint_gaussian(
+    approximation: str, far: bool
+) -> None:
     bags, _ = grid_bags(8, side=2)
-    model = bw.IsingVGPMIL(coupling=0.7, **SETTINGS).fit(bags)
+    model = bw.IsingVGPMIL(coupling=0.7, approximation=approximation, **SETTINGS).fit(bags)
     post = model.posterior_
-    A, kt = post._whitener(bags[0].X)
-    R = np.array([[2, -1, -1, 0], [-1, 2, 0, -1], [-1, 0, 2, -1], [0, -1, -1, 2]], float)
-    sigma = np.linalg.inv(np.eye(4) + 0.7 * R)
-    C = sigma + sigma @ (np.diag(kt) + A @ post.S @ A.T) @ sigma
+    bag = bw.Bags.from_list([FAR], coords=[bags[0].coords]) if far else bags[0]
+    X = post.scaled(bag.X)
+    A, _ = post._whitener(X)
+    laplacian = np.array([[2, -1, -1, 0], [-1, 2, 0, -1], [-1, 0, 2, -1], [0, -1, -1, 2]], float)
+    sigma = np.linalg.inv(np.eye(4) + 0.7 * laplacian)
+    R = kernel_matrix(post.kernel, X) - A @ A.T
+    C = sigma + sigma @ (R + A @ post.S @ A.T) @ sigma
     mean = sigma @ (post.c0 + A @ post.m)
     negative = multivariate_normal(mean, C, abseps=1e-8, maxpts=10**6).cdf(np.zeros(4))
-    p, std = model.predict_proba(bags[0], return_std=True)
+    p, std = model.predict_proba(bag, return_std=True)
     assert abs(p[0, 0] - negative) < 3e-3
     assert 0 < std[0] < 0.5
+    alone = special.ndtr(mean / np.sqrt(np.diagonal(C)))
+    np.testing.assert_allclose(model.predict_instance_proba(bag)[:, 1], alone, atol=1e-4)
 
 
 def shuffled_places(bags: bw.Bags, seed: int) -> bw.Bags:

@@ -68,3 +68,20 @@ def test_rows_of_a_file_are_looked_at_too(tmp_path: Any) -> None:
     bags = bw.Bags.from_arrays(Hdf5Rows(tmp_path / "x.h5"), [0, 1], y=[0, 1])
     with pytest.raises(ValueError, match=r"feature 0 has 1e\+120; correct"):
         check_magnitude(bags, None)
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_features_whose_squares_are_zero_are_refused(name: str) -> None:
+    bags = bags_of()
+    with pytest.raises(ValueError, match="multiply them by a power of ten"):
+        make(name).fit(bags.with_X(1e-300 * bags.X))
+
+
+def test_small_features_are_fitted_as_large_ones() -> None:
+    bags = bags_of()
+    settings = {"n_inducing": 5, "random_state": 0, "bag_score": "joint"}
+    one, small = (
+        bw.ProbitVGPMIL(**settings).fit(bags.with_X(c * bags.X)) for c in (1.0, 2.0**-400)
+    )
+    p = small.predict_proba(bags.with_X(2.0**-400 * bags.X))
+    np.testing.assert_allclose(p, one.predict_proba(bags), rtol=1e-6)

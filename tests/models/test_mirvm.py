@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 import bagwise as bw
+from bagwise.bags.rows import BLOCK_ROWS, RowSource
 from bagwise.datasets import make_related_tasks
 
 MODELS = [bw.MIRVM, bw.RVM, bw.MILogisticRegression, bw.MultiTaskMIRVM]
@@ -259,6 +260,29 @@ def test_kernel_features_learn_what_a_line_cannot(tmp_path: Path) -> None:
     )
     with pytest.raises(AttributeError, match="only with kernel"):
         _ = bw.MIRVM().fit(X, y).relevance_vectors_
+
+
+class Ranges(RowSource):
+    """Rows elsewhere, of which the longest range that is read is noted."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.values, self.shape, self.dtype, self.longest = X, X.shape, X.dtype, 0
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        self.longest = max(self.longest, stop - start)
+        return self.values[start:stop].copy()
+
+
+def test_kernel_features_of_rows_elsewhere_are_computed_in_chunks() -> None:
+    X = np.random.default_rng(0).normal(size=(3 * BLOCK_ROWS, 1))
+    ids, y = np.repeat(np.arange(len(X) // 4), 4), X.reshape(-1, 4).max(axis=1) > 1
+    rows, settings = Ranges(X), {"kernel": bw.kernels.RBF(1.0, 1.0), "n_basis": 3}
+    found, expected = (
+        bw.MIRVM(random_state=0, tol=1.0, **settings).fit(bw.Bags.from_arrays(x, ids, y=y))
+        for x in (rows, X)
+    )
+    assert rows.longest <= BLOCK_ROWS
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-6)
 
 
 # --- as a selector -------------------------------------------------------------------------------

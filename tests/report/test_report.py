@@ -12,7 +12,7 @@ import pytest
 from bagwise import Bags, ProbitVGPMIL
 from bagwise.cli.workflow import Predictions
 from bagwise.report import build_report, write_report
-from bagwise.report.thinning import fair_share, shown_rows
+from bagwise.report.content import fair_share, shown_rows
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror=alert(1)>&\u2028"
 

@@ -10,7 +10,7 @@ import pytest
 import bagwise as bw
 from bagwise.core import linalg
 from bagwise.core.features import whitener
-from bagwise.core.inference.gibbs import truncated_normal
+from bagwise.core.inference.label_draws import truncated_normal
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Link, Logistic, Probit
 from bagwise.densities import HyperbolicSecant

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.bags.checks import Array, as_1d, check_constant, some
+from bagwise.bags.checks import Array, as_1d, check_constant
+from bagwise.bags.messages import some
 
 
 def has_index(values: Any) -> bool:
@@ -78,7 +79,8 @@ def from_rows(values: Any, X: Any, bag_ids: Any, ids: Array, bag_of_row: Array, 
         return values
     _check_rows(values, X, bag_ids, ids, bag_of_row, name)
     plain = as_1d(values, name)
-    first = check_constant(plain, ids, bag_of_row, f"{name}, with one entry per row,")
+    what = f"{name}, with one entry per row,"
+    first = check_constant(plain, ids, bag_of_row, what, otherwise="instance_labels")
     if hasattr(getattr(values, "dtype", None), "ordered"):
         return getattr(values, "array", values)[first]  # categories keep their order
     return plain[first]

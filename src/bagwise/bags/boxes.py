@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bagwise.bags.checks import show
+from bagwise.bags.messages import show
 
 Floats = NDArray[np.float64]
 

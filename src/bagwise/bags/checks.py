@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
@@ -11,29 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_array
 
-from bagwise.bags.rows import RowSource, is_elsewhere
+from bagwise.bags.messages import ROW, InputError, show, some
+from bagwise.bags.rows import RowSource, blocks, is_elsewhere
 
 Array = NDArray[Any]
-
-# Rows looked at together when searching for the first non-finite feature: the
-# search then needs a few MB however large X is.
-_BLOCK_ROWS = 4096
-
-
-def show(value: Any) -> str:
-    """Write a scalar as a user would type it: `'a'`, not `np.str_('a')`."""
-    return repr(value.item() if isinstance(value, np.generic) else value)
-
-
-def some(values: Sequence[Any]) -> str:
-    """The first five values of a list, and how many there are.
-
-    >>> some([1, 2]), some(range(9))
-    ('[1, 2]', '[0, 1, 2, 3, 4, ...] (9 in all)')
-    """
-    if len(values) <= 5:
-        return f"[{', '.join(map(show, values))}]"
-    return f"[{', '.join(map(show, values[:5]))}, ...] ({len(values)} in all)"
 
 
 def is_missing(value: Any) -> bool:
@@ -75,6 +55,7 @@ def as_1d(values: ArrayLike, name: str) -> Array:
     # With mixed types np.asarray would turn numbers into text: keep them as they are.
     mixed = isinstance(values, list | tuple) and len({type(v) for v in values}) > 1
     array = _as_array(values, name)
+    _refuse_merging(values, array, name)
     if mixed and _has_text(values):
         array = np.asarray(values, dtype=object)
     if array.ndim != 1:
@@ -86,11 +67,32 @@ def as_1d(values: ArrayLike, name: str) -> Array:
         )
     row = _first_missing(array)
     if row is not None:
-        raise ValueError(
-            f"{name} must not have missing entries; entry {row} is {show(array[row])}; "
-            "leave these bags out, or fill the entry in"
+        raise InputError(
+            f"{name} must not have missing entries; {ROW} is {show(array[row])}; "
+            "leave these bags out, or fill the entry in",
+            row,
+            called="entry",
         )
     return _tidy(array)
+
+
+def _refuse_merging(values: Any, array: Array, name: str) -> None:
+    """Raise where numpy would make one entry of two that differ."""
+    entries = values if isinstance(values, list | tuple) else array
+    if isinstance(entries, np.ndarray) and entries.dtype.kind != "O":
+        return
+    for v in entries:
+        if isinstance(v, str | bytes) and v[-1:] in ("\0", b"\0"):
+            raise ValueError(
+                f"{name} must not end in a NUL character, which arrays of text drop; got {v!r}; "
+                "strip it, or name these bags otherwise"
+            )
+    whole = {type(v) for v in entries} == {int} if len(entries) else False
+    if whole and np.array(list(entries)).dtype.kind == "f":
+        raise ValueError(
+            f"{name} must fit into 64 bits together; got numbers from {min(entries)} to "
+            f"{max(entries)}, which would be rounded; pass them as text, [str(i) for i in {name}]"
+        )
 
 
 def _has_text(values: Any) -> bool:
@@ -131,16 +133,22 @@ def check_bag_ids(bag_ids: ArrayLike, n_rows: int) -> tuple[Array, Array]:
     return ids, bag_of_row
 
 
-def check_constant(values: Array, ids: Array, bag_of_row: Array, what: str) -> NDArray[np.intp]:
-    """The first row of each bag, where all rows of a bag have the same value."""
+def check_constant(
+    values: Array, ids: Array, bag_of_row: Array, what: str, otherwise: str = "instance_label"
+) -> NDArray[np.intp]:
+    """The first row of each bag, where all rows of a bag have the same value.
+
+    `otherwise` is the argument that takes labels of instances.
+    """
     first = np.unique(bag_of_row, return_index=True)[1]
     differs = values != values[first][bag_of_row]
     if differs.any():
         bag = bag_of_row[int(np.argmax(differs))]
         found = list(dict.fromkeys(values[bag_of_row == bag].tolist()))
-        raise ValueError(
+        raise InputError(
             f"{what} must be constant inside a bag; bag {show(ids[bag])} has {some(found)}; "
-            "correct it (labels of instances go to instance_label=, or instance_labels= for arrays)"
+            "correct it, or say so if these are labels of instances",
+            argument=otherwise,
         )
     return first
 
@@ -220,15 +228,15 @@ def check_finite(
     X: Array, offsets: Array, ids: Array, row_index: Array, names: tuple[str, ...] | None
 ) -> None:
     """Raise, naming bag, row and feature, if X has a NaN or infinite entry."""
-    for start in range(0, len(X), _BLOCK_ROWS):
-        block = X[start : start + _BLOCK_ROWS]
+    for part in blocks(len(X)):  # which need a few MB however large X is
+        block = X[part]
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(block)):  # no temporary; a finite sum has finite terms
                 continue
         bad = ~np.isfinite(block)
         if bad.any():
             row, column = np.unravel_index(int(np.argmax(bad)), bad.shape)
-            _raise_non_finite(X, start + int(row), int(column), offsets, ids, row_index, names)
+            _raise_non_finite(X, part.start + int(row), int(column), offsets, ids, row_index, names)
 
 
 def _raise_non_finite(
@@ -245,10 +253,11 @@ def _raise_non_finite(
         what = f"infinity or a value too large for {X.dtype!r}"
     bag = int(np.searchsorted(offsets, row, side="right")) - 1
     feature = str(column) if names is None else f"{column} ({names[column]!r})"
-    raise ValueError(
+    raise InputError(
         f"Input X contains {what}: bag {show(ids[bag])}, row {row - offsets[bag]} of that bag "
-        f"(input row {row_index[row]}), feature {feature}; features must be finite: drop such "
-        "instances, or fill them in first, e.g. with sklearn.impute.SimpleImputer"
+        f"({ROW}), feature {feature}; features must be finite: drop such instances, or fill them "
+        "in first, e.g. with sklearn.impute.SimpleImputer",
+        int(row_index[row]),
     )
 
 
@@ -270,9 +279,11 @@ def check_instance_labels(labels: Any, n_rows: int) -> NDArray[np.float64]:
     bad = ~(np.isnan(values) | (values == 0) | (values == 1))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"{rule}; entry {row} is {show(array[row])}; map your two values to 0 (negative) "
-            "and 1 (positive)"
+        raise InputError(
+            f"{rule}; {ROW} is {show(array[row])}; map your two values to 0 (negative) and 1 "
+            "(positive)",
+            row,
+            called="entry",
         )
     return values
 
@@ -294,9 +305,11 @@ def check_coords(coords: Any, n_rows: int, name: str = "coords") -> Array:
     finite = np.isfinite(array).all(axis=1)
     if not finite.all():
         row = int(np.argmin(finite))
-        raise ValueError(
-            f"{name} must be finite; entry {row} is {array[row].tolist()} (NaN or infinity); "
-            "fill it in, or drop that instance"
+        raise InputError(
+            f"{name} must be finite; {ROW} is {array[row].tolist()} (NaN or infinity); "
+            "fill it in, or drop that instance",
+            row,
+            called="entry",
         )
     return array
 
@@ -336,62 +349,3 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     if columns is None or not all(isinstance(c, str) for c in columns):
         return None
     return tuple(str(c) for c in columns)
-
-
-def check_concat(parts: Sequence[Any], optional: Sequence[str]) -> None:
-    """Check that Bags can be put after each other."""
-    if not parts:
-        raise ValueError("concat needs at least one Bags; got an empty list")
-    for name in ("n_features", "feature_names"):
-        found = list(dict.fromkeys(getattr(p, name) for p in parts))
-        if len(found) > 1 and None not in found:
-            raise ValueError(
-                f"all Bags must have the same {name}; got {found}; align their columns"
-            )
-    for name in optional:
-        have = [getattr(p, name) is not None for p in parts]
-        if any(have) and not all(have):
-            raise ValueError(
-                f"{name} must be in all Bags or in none; Bags {have.index(False)} of {len(parts)} "
-                f"has none; add it there, or build the others without {name}"
-            )
-    for name in ("y", "groups"):
-        kinds = {p_field.dtype.kind for p in parts if (p_field := getattr(p, name)) is not None}
-        if len(kinds) > 1 and "U" in kinds:
-            raise ValueError(f"{name} mixes text and other types; give all Bags the same type")
-    if parts[0].coords is not None and len(widths := {p.coords.shape[1] for p in parts}) > 1:
-        raise ValueError(f"coords must have the same number of columns; got {sorted(widths)}")
-
-
-def check_strata(y: Array, unit_of_bag: Array) -> Array:
-    """Class of each unit (bag or group) for a stratified split; each needs two units.
-
-    A group of bags with several labels counts for the label it has the largest share of.
-    """
-    classes, code = np.unique(y, return_inverse=True)
-    counts = np.zeros((unit_of_bag.max() + 1, len(classes)))
-    np.add.at(counts, (unit_of_bag, code), 1)
-    strata = np.argmax(counts / counts.sum(axis=0), axis=1)
-    found, n_units = np.unique(strata, return_counts=True)
-    if n_units.min() < 2:
-        label = classes[found[int(np.argmin(n_units))]]
-        raise ValueError(
-            f"a stratified split needs two bags (or groups) of each label; label {show(label)} "
-            "has 1; add bags, or pass stratify=False in Python"
-        )
-    return strata
-
-
-def check_test_size(test_size: float, n_units: int, n_strata: int, name: str = "test_size") -> None:
-    """Check that both sides of a split get at least one unit (bag or group), of each label."""
-    if isinstance(test_size, bool) or not isinstance(test_size, Real) or test_size <= 0:
-        raise ValueError(f"{name} must be a share between 0 and 1, got {test_size!r}")
-    whole = isinstance(test_size, Integral)
-    n_test = int(test_size) if whole else int(np.ceil(test_size * n_units))
-    if min(n_test, n_units - n_test) < n_strata or (not whole and test_size >= 1):
-        least = n_strata / n_units
-        raise ValueError(
-            f"{name}={test_size!r} of {n_units} bags (or groups) leaves {min(n_test, n_units)} to "
-            f"test and {max(0, n_units - n_test)} to train on, but each side needs at least "
-            f"{n_strata}, one of each label; choose from {least:.2g} to {1 - least:.2g}"
-        )

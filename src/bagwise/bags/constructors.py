@@ -179,7 +179,8 @@ class BagSources:
             chosen, left = list(features), LeftOut([], [])
         inputs.check_frame(df, [*used, *found["coords"]], chosen, found["coords"])
         say_columns(guessed, left)
-        bags: Any = cls._from_columns(df, chosen, positive, **found)
+        names = [str(c) for c in chosen]
+        bags: Any = cls._from_columns(df, df[chosen], names, positive=positive, **found)
         warn_of_labels(bags.X, bags.offsets, bags.y, bags.feature_names)
         return cast(Self, bags)
 
@@ -187,8 +188,8 @@ class BagSources:
     def _from_columns(
         cls,
         df: pd.DataFrame,
-        features: list[Any],
-        positive: Any,
+        X: Any,
+        names: list[str],
         *,
         bag: Any,
         label: Any,
@@ -196,18 +197,19 @@ class BagSources:
         coords: list[Any],
         group: Any,
         instance_id: Any,
+        positive: Any = None,
     ) -> Self:
-        """Build bags from columns that are known and checked."""
+        """Build bags from features and the columns beside them, which are known and checked."""
         ids = inputs.frame_column(df, bag)
         return cls.from_arrays(
-            df[features],
+            X,
             ids,
             y=None if label is None else inputs.frame_labels(df, label, ids),
             groups=None if group is None else inputs.frame_per_bag(df, group, ids),
             instance_labels=None if instance_label is None else df[instance_label].to_numpy(),
             coords=df[coords].to_numpy(dtype=float, na_value=np.nan) if coords else None,
             instance_ids=None if instance_id is None else inputs.frame_column(df, instance_id),
-            feature_names=[str(c) for c in features],
+            feature_names=names,
             positive=positive,
         )
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import train_test_split
 
 from bagwise.bags import checks as check
 from bagwise.bags.alignment import in_bag_order
 from bagwise.bags.checks import Array
-from bagwise.bags.column_names import is_own, numbers_rows
 from bagwise.bags.constructors import BagSources
+from bagwise.bags.frame_columns import own_columns
 from bagwise.bags.inputs import offsets_of
-from bagwise.bags.keys import resolve_key
 from bagwise.bags.label_order import bag_labels
+from bagwise.bags.messages import count, describe_labels
+from bagwise.bags.subsets import check_concat, held_out, resolve_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,7 @@ class Bags(BagSources):
         if not all(isinstance(p, Bags) for p in parts):
             found = sorted({type(p).__name__ for p in parts})
             raise TypeError(f"concat takes a list of Bags; got {found}; see Bags.from_list")
-        check.check_concat(parts, _OPTIONAL)
+        check_concat(parts, _OPTIONAL)
         fields: dict[str, Any] = {"feature_names": parts[0].feature_names}
         for name in (*_PER_ROW, *_PER_BAG):
             if getattr(parts[0], name) is not None:
@@ -142,22 +142,8 @@ class Bags(BagSources):
         >>> train.y.sum(), test.y.sum()
         (np.int64(2), np.int64(2))
         """
-        if isinstance(random_state, np.random.Generator):
-            random_state = int(random_state.integers(2**31))
         units = np.arange(len(self)) if self.groups is None else self.groups
-        distinct, unit_of_bag = np.unique(units, return_inverse=True)
-        strata = None
-        if stratify and self.y is not None:
-            strata = check.check_strata(self.y, unit_of_bag)
-        n_strata = 1 if strata is None else len(np.unique(strata))
-        check.check_test_size(test_size, len(distinct), n_strata)
-        test_units = train_test_split(
-            np.arange(len(distinct)),
-            test_size=test_size,
-            random_state=random_state,
-            stratify=strata,
-        )[1]
-        in_test = np.isin(unit_of_bag, test_units)
+        in_test = held_out(self.y if stratify else None, units, test_size, random_state)
         return self[~in_test], self[in_test]
 
     def with_labels(self, y: ArrayLike | None, *, positive: Any = None) -> Bags:
@@ -217,26 +203,7 @@ class Bags(BagSources):
                 "a table tells bags apart by their ids, which must be distinct; got repeated ids; "
                 "build the bags anew with distinct ids, e.g. Bags.from_list(..., ids=range(n))"
             )
-        columns: dict[str, Any] = {"bag_id": self.ids[self.bag_index]}
-        for name, values in (("label", self.y), ("group", self.groups)):
-            if values is not None:
-                columns[name] = values[self.bag_index]
-        for name, values in (
-            ("instance_id", self.instance_ids),
-            ("instance_label", self.instance_labels),
-        ):
-            if values is not None:
-                columns[name] = values
-        if self.coords is not None:
-            columns |= {f"coord_{j}": c for j, c in enumerate(self.coords.T)}
-        names = self.feature_names or tuple(f"x{j}" for j in range(self.n_features))
-        columns_of = zip(names, self.X.T, strict=True)
-        if clash := sorted(n for n, x in columns_of if is_own(n) or numbers_rows(n, x)):
-            raise ValueError(
-                f"features must not be called {clash} in a table; rename them with "
-                "bags.with_X(bags.X, feature_names=[...])"
-            )
-        return pd.DataFrame({**columns, **dict(zip(names, self.X.T, strict=True))})
+        return pd.DataFrame(own_columns(self))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -315,8 +282,8 @@ class Bags(BagSources):
         extras = [k for k in _OPTIONAL[1:] if getattr(self, k) is not None]
         low, high = (self.sizes.min(), self.sizes.max()) if len(self) else (0, 0)
         parts = [
-            _count(len(self), "bag") + _describe_labels(self.y),
-            f"{_count(self.n_instances, 'instance')} x {_count(self.n_features, 'feature')}, "
+            count(len(self), "bag") + describe_labels(self.y),
+            f"{count(self.n_instances, 'instance')} x {count(self.n_features, 'feature')}, "
             + (f"{low}-{high} per bag" if low < high else f"{low} per bag"),
             str(self.dtype),
         ]
@@ -379,19 +346,3 @@ def _read_only(values: Any) -> Any:
 
 def _take(values: Array | None, rows: slice | Array) -> Array | None:
     return None if values is None else values[rows]
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")
-
-
-def _describe_labels(y: Array | None) -> str:
-    if y is None:
-        return ", unlabelled"
-    values, counts = np.unique(y, return_counts=True)
-    if len(values) and values.dtype.kind in "biuf" and np.isin(values, (0, 1)).all():
-        positive = int(np.sum(y == 1))
-        return f": {positive} positive, {len(y) - positive} negative"
-    if len(values) > 5:
-        return f": {len(values)} different labels"
-    return ": " + ", ".join(f"{n} {check.show(v)}" for v, n in zip(values, counts, strict=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.checks import Array, some
+from bagwise.bags.checks import Array
 from bagwise.bags.column_names import (
     OWN,
     counts_rows,
@@ -20,9 +20,12 @@ from bagwise.bags.column_names import (
     numbers_rows,
 )
 from bagwise.bags.label_like import COPY, copies, describe, look
+from bagwise.bags.messages import some
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bagwise.bags.container import Bags
 
 
 class ByName:
@@ -138,3 +141,23 @@ def warn_of_labels(X: Array, offsets: NDArray[np.int64], y: Array | None, names:
             UserWarning,
             stacklevel=3,
         )
+
+
+def own_columns(bags: Bags) -> dict[str, Any]:
+    """The columns of `Bags.to_frame`, under the names that `from_frame` recognises."""
+    rows = bags.bag_index
+    columns: dict[str, Any] = {OWN["bag"]: bags.ids[rows]}
+    for role, per_bag in (("label", bags.y), ("group", bags.groups)):
+        columns |= {} if per_bag is None else {OWN[role]: per_bag[rows]}
+    known = {"instance_id": bags.instance_ids, "instance_label": bags.instance_labels}
+    columns |= {OWN[role]: values for role, values in known.items() if values is not None}
+    if bags.coords is not None:
+        columns |= {f"coord_{j}": c for j, c in enumerate(bags.coords.T)}
+    names = bags.feature_names or tuple(f"x{j}" for j in range(bags.n_features))
+    features = dict(zip(names, bags.X.T, strict=True))
+    if clash := sorted(n for n, x in features.items() if is_own(n) or numbers_rows(n, x)):
+        raise ValueError(
+            f"features must not be called {clash} in a table; rename them with "
+            "bags.with_X(bags.X, feature_names=[...])"
+        )
+    return columns | features

@@ -20,9 +20,9 @@ from bagwise.bags.checks import (
     check_features,
     names_of,
     refuse_masked,
-    show,
 )
 from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
+from bagwise.bags.messages import show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ def stack_bags(arrays: Sequence[Any], ids: Array) -> tuple[Array, NDArray[np.int
             f"all bags must have the same features; bag {show(ids[0])} has {widths[0]}, bag "
             f"{show(ids[odd])} has {widths[odd]}; give every bag the same columns"
         )
-    offsets = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int64)
+    offsets = offsets_of(np.array([len(p) for p in parts]))
     X = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return check_features(X), offsets
 

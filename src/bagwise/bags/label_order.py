@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.alignment import in_bag_order
-from bagwise.bags.checks import Array, check_per_bag, show, some
+from bagwise.bags.checks import Array, check_per_bag
+from bagwise.bags.messages import show, some
 
 # Pairs of text labels that say by themselves which is positive, in lower case.
 _OBVIOUS = {

@@ -20,6 +20,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from bagwise.bags import Bags
 from bagwise.benchmark.registry import Problem, make_model
 from bagwise.metrics import bag_scores, instance_scores
+from bagwise.metrics.models import Given
 
 Split = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -100,7 +101,7 @@ def evaluate(job: Job) -> dict[str, Any]:
         "predict_seconds": predicted - fitted,
         "warnings": len(caught),
     }
-    scores = bag_scores(_Given(model.classes_, P), held_out)
+    scores = bag_scores(Given(model.classes_, P), held_out)
     row |= {f"bag_{name}": scores[name] for name in BAG_SCORES}
     row |= _instance_row(model, problem, test, held_out)
     positive = np.asarray(held_out.y) == model.classes_[1]
@@ -122,19 +123,5 @@ def _instance_row(
     if np.all(np.isnan(truth) | (truth < 0)):
         return {}
     P = np.asarray(model.predict_instance_proba(held_out))
-    scores = instance_scores(_Given(np.array([0, 1]), P), held_out, truth)
+    scores = instance_scores(Given(np.array([0, 1]), p=P), held_out, truth)
     return {f"instance_{name}": scores[name] for name in ("n", *BAG_SCORES)}
-
-
-class _Given:
-    """Probabilities that are there already, in the form in which metrics take a model."""
-
-    def __init__(self, classes: Any, P: NDArray[np.float64]) -> None:
-        self.classes_ = classes
-        self.P = P
-
-    def predict_proba(self, bags: Any) -> NDArray[np.float64]:
-        return self.P
-
-    def predict_instance_proba(self, bags: Any) -> NDArray[np.float64]:
-        return self.P

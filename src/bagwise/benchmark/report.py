@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bagwise.benchmark.results import Row, write_atomically, write_tables
+from bagwise.benchmark.results import Row, write_tables, write_whole
 from bagwise.metrics import expected_calibration_error, roc_auc
 from bagwise.plots.benchmark import plot_ranking, plot_reliability_panels
 from bagwise.plots.training import AucTimeDisplay
@@ -79,7 +79,7 @@ def write_report(rows: list[Row], folder: Path) -> list[Path]:
     """Write results.csv, results.parquet, results.md and, with matplotlib, the figures."""
     files = write_tables(rows, folder)
     page = folder / "results.md"
-    write_atomically(page, markdown(rows))
+    write_whole(page, markdown(rows))
     return [*files, page, *_figures(rows, folder)]
 
 

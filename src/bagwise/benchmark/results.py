@@ -7,10 +7,10 @@ import io
 import json
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from bagwise.core.files.atomic import atomic_file
 from bagwise.io.write_tables import safe_cell
 
 Row = dict[str, Any]
@@ -36,7 +36,7 @@ class Store:
         if path.is_file():
             there = json.loads(path.read_text(encoding="utf-8"))
             configuration = _merged(there, configuration, self.folder)
-        write_atomically(path, json.dumps(configuration, indent=1, sort_keys=True))
+        write_whole(path, json.dumps(configuration, indent=1, sort_keys=True))
 
     def path(self, key: Key) -> Path:
         """Where the result of a fold is kept."""
@@ -50,7 +50,7 @@ class Store:
 
     def add(self, key: Key, row: Row) -> None:
         """Keep the result of a fold."""
-        write_atomically(self.path(key), json.dumps(row))
+        write_whole(self.path(key), json.dumps(row))
 
     def rows(self) -> list[Row]:
         """All results there are, in the order of sets, models, repeats and folds."""
@@ -60,18 +60,10 @@ class Store:
         return sorted(rows, key=lambda row: tuple(row[k] for k in keys))
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file or none of it, whatever happens meanwhile."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all, whatever happens meanwhile."""
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def write_tables(rows: list[Row], folder: Path) -> list[Path]:
@@ -83,7 +75,7 @@ def write_tables(rows: list[Row], folder: Path) -> list[Path]:
     writer = csv.writer(text)
     writer.writerow([safe_cell(name) for name in columns])
     writer.writerows([safe_cell(row.get(name)) for name in columns] for row in tidy)
-    write_atomically(path, text.getvalue())
+    write_whole(path, text.getvalue())
     try:
         import pyarrow
         from pyarrow import parquet

@@ -33,9 +33,9 @@ def build_app() -> "typer.Typer":
     import rich  # noqa: F401  a missing rich is reported as early as a missing typer
     import typer
 
-    from bagwise.cli import benchmark as cli_benchmark
-    from bagwise.cli import demo_command as cli_demo
-    from bagwise.cli import tables as cli_tables
+    from bagwise.cli.benchmark import benchmark, datasets
+    from bagwise.cli.demo_command import demo
+    from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, predict, report
 
     app = typer.Typer(
         help="Bayesian multiple instance learning: probabilities for bags and their instances.",
@@ -65,6 +65,7 @@ def build_app() -> "typer.Typer":
     ) -> None:
         pass
 
-    for add in (cli_tables.add_commands, cli_benchmark.add_commands, cli_demo.add_commands):
-        add(app)
+    app.command(cls=CommandWithModels)(fit)
+    for command in (predict, evaluate, report, inspect, benchmark, datasets, demo):
+        app.command()(command)
     return app

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from bagwise.benchmark.results import Row
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add both commands to the application."""
-    app.command()(benchmark)
-    app.command()(datasets)
-
-
 def benchmark(
     sets: Annotated[
         list[str] | None,
@@ -104,8 +98,6 @@ def run_with_progress(output: Path, arguments: dict[str, Any], quiet: bool) -> "
 
 def show_benchmark(rows: "list[Row]", output: Path, json: bool) -> None:
     """Print the table of scores, and where the files are."""
-    from rich.console import Console
-
     from bagwise.benchmark import summary_table
 
     lines = summary_table(rows)
@@ -116,25 +108,19 @@ def show_benchmark(rows: "list[Row]", output: Path, json: bool) -> None:
         scores = [dict(zip(COLUMNS, line, strict=True)) for line in lines]
         print_json({"output": str(output), "folds": len(rows), "scores": scores})
         return
-    _print_summary(Console(), lines)
+    _print_summary(lines)
     say(f"{len(rows)} folds in {output}: results.md, results.csv")
 
 
-def _print_summary(console: Any, lines: list[tuple[str, ...]]) -> None:
-    from rich import box
-    from rich.table import Table
-
+def _print_summary(lines: list[tuple[str, ...]]) -> None:
     from bagwise.benchmark.report import COLUMNS
+    from bagwise.cli.output import print_grid
 
     shown = [i for i, name in enumerate(COLUMNS) if name not in ("bag log-lik.", "bag ECE")]
     if all(line[COLUMNS.index("instance AUC")] == "—" for line in lines):
         shown = [i for i in shown if not COLUMNS[i].startswith("instance")]
-    table = Table(box=box.SIMPLE_HEAD, title="Held-out bags", title_justify="left")
-    for i in shown:
-        table.add_column(COLUMNS[i], justify="left" if i < 2 else "right", no_wrap=True)
-    for line in lines:
-        table.add_row(*(line[i] for i in shown))
-    console.print(table)
+    rows = [[line[i] for i in shown] for line in lines]
+    print_grid("Held-out bags", [COLUMNS[i] for i in shown], rows, left=2)
 
 
 def print_datasets_json(name: str | None) -> None:

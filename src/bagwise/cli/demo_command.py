@@ -9,14 +9,7 @@ from bagwise.cli.errors import progress, user_errors
 from bagwise.cli.options import Debug, Json
 
 if TYPE_CHECKING:
-    import rich.console
-
     from bagwise.cli.demo import Outcome
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command()(demo)
 
 
 def demo(
@@ -51,26 +44,21 @@ def demo(
         files = [str(path) for path in outcome.files]
         print_json({"scores": [asdict(row) for row in outcome.rows], "files": files})
     else:
-        from rich.console import Console
-
-        print_outcome(Console(), outcome)
+        print_outcome(outcome)
 
 
-def print_outcome(console: "rich.console.Console", outcome: "Outcome") -> None:
+def print_outcome(outcome: "Outcome") -> None:
     """Print the table of scores, its notes and the files written."""
-    from rich import box
-    from rich.table import Table
+    from rich.console import Console
     from rich.text import Text
 
     from bagwise.cli.demo import HEADINGS, NOTES
+    from bagwise.cli.output import print_grid
 
-    table = Table(box=box.SIMPLE_HEAD, title="Held-out bags", title_justify="left")
-    for i, heading in enumerate(HEADINGS):
-        broken = heading.replace(" ", "\n", 1)  # all columns fit 80 characters this way
-        table.add_column(broken, justify="left" if i < 2 else "right", no_wrap=True)
-    for row in outcome.rows:
-        table.add_row(*map(Text, row.cells()))
-    console.print(table)
+    # With breaks all columns fit 80 characters.
+    headings = [heading.replace(" ", "\n", 1) for heading in HEADINGS]
+    print_grid("Held-out bags", headings, [row.cells() for row in outcome.rows], left=2)
+    console = Console()
     for note in NOTES:
         console.print(Text(note, style="dim"))
     console.print()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.status import Status
 
+    from bagwise.io.tables import Table
+
 # What a user can cause and cure; anything else is a fault of bagwise and keeps its traceback.
+OPTIONS = {"slide": "bag", "case": "group"}  # called otherwise than the arguments
 USER_ERRORS = (ValueError, FloatingPointError, OSError, ImportError)
 
 
@@ -40,19 +43,58 @@ def user_errors(debug: bool) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """The message of an error on one line.
+    """The message of an error on one line, with options in place of arguments.
 
     >>> describe(FileNotFoundError(2, "No such file or directory", "a.csv"))
     'a.csv: No such file or directory'
     """
+    from bagwise.bags.messages import InputError
+    from bagwise.core.files.atomic import KeptFileError
+
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+    if isinstance(error, InputError) and error.argument is not None:
+        return " ".join(error.told(f"input row {error.row}", option(error.argument)).split())
+    more = " (here: --force)" if isinstance(error, KeptFileError) else ""
+    return " ".join(str(error).split()) + more
+
+
+def option(argument: str) -> str:
+    """The option that stands for an argument of the library.
+
+    >>> option("instance_label"), option("slide")
+    ('--instance-label', '--bag')
+    """
+    return f"--{OPTIONS.get(argument, argument).replace('_', '-')}"
+
+
+def tell(table: Table, quiet: bool) -> None:
+    """Say what was guessed and what was read."""
+    if not quiet:
+        say_notes(table.notes)
+        say(f"read {table.name}: {table.bags!r}")
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Notes of the library, one per line, with options in place of arguments."""
+    from bagwise.bags.messages import Note
+
+    for note in notes:
+        say(note.told(option(note.parts[2])) if isinstance(note, Note) else note)
 
 
 def say(line: str) -> None:
     """One line on standard error, so that standard output holds results alone."""
-    print(" ".join(line.split()), file=sys.stderr)
+    print(printable(" ".join(line.split())), file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Text from a file as a terminal may show it: without characters that command terminals.
+
+    >>> printable("a\\x1b[31mb\\nc")
+    'a\ufffd[31mb\\nc'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
 @contextmanager

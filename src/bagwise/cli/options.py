@@ -1,8 +1,15 @@
-"""Arguments and options of the commands on tables, each written once."""
+"""Arguments and options of the commands on tables, each written once, and what they mean."""
 
-from typing import Annotated
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from bagwise.io.columns import Columns
 
 TableArg = Annotated[
     str,
@@ -94,3 +101,65 @@ Title = Annotated[str | None, typer.Option(help="Title of the page.")]
 PageFile = Annotated[
     str | None, typer.Option("--output", "-o", help="Page; TABLE.report.html by default.")
 ]
+
+
+def columns(
+    bag: str | None,
+    label: str | None = None,
+    instance_label: str | None = None,
+    coords: tuple[str, str] | None = None,
+    z: str | None = None,
+    group: str | None = None,
+    features: list[str] | None = None,
+) -> "Columns":
+    """What the options say of the columns."""
+    from bagwise.io.columns import Columns
+
+    if z is not None and coords is None:
+        raise ValueError("--z names the third coordinate; pass --coords X Y too")
+    axes = (*(coords or ()), *((z,) if z is not None else ()))
+    return Columns(
+        bag=bag,
+        label=label,
+        instance_label=instance_label,
+        group=group,
+        coords=axes,
+        features=tuple(features or ()),
+    )
+
+
+def default_name(table: str, ending: str) -> str:
+    """The table's name without its ending, in the working directory."""
+    if table == "-":
+        raise ValueError("standard input has no name; say where to write with -o")
+    stem = Path(table).name.removesuffix(".gz")
+    return (Path(stem).stem or "bags") + ending
+
+
+def command_line() -> str:
+    """The command as typed, to be repeated."""
+    return shlex.join(["bagwise", *sys.argv[1:]])
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """Arguments of a model from NAME=VALUE; values are JSON, or else text."""
+    chosen: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--set takes NAME=VALUE, got {pair!r}, e.g. --set n_inducing=100")
+        try:
+            chosen[name] = json.loads(value)
+        except ValueError:
+            chosen[name] = {"True": True, "False": False, "None": None}.get(value, value)
+    return chosen
+
+
+def refuse_beside_scheduler(**options: Any) -> None:
+    """Raise where an option that works on one table was given beside --scheduler."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is for one table on this machine; leave it out, or "
+                "--scheduler"
+            )

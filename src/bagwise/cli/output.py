@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bagwise.cli.errors import say
+from bagwise.cli.errors import printable, say
 from bagwise.cli.workflow import bag_frame, instance_frame
-from bagwise.core.files.atomic import refuse_existing
+from bagwise.core.files.atomic import check_result, refuse_existing
 from bagwise.io.class_labels import class_names
 from bagwise.io.frames import with_numbers
 from bagwise.io.geojson import write_geojson
 from bagwise.io.write_tables import check_writable, has_text, write_table
 from bagwise.models._base import Predictions
 from bagwise.report.model_card import (
-    bag_score_line,
+    card_lines,
     describe_fit,
+    filled,
     iterations,
-    selected,
-    weight_lines,
     why_not_calibrated,
 )
 
@@ -44,7 +44,7 @@ SCORES = {
 }
 
 
-def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
+def check_output(path: str, sources: list[str], force: bool, *, table_only: bool = False) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
     if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
         raise ValueError(
@@ -53,8 +53,7 @@ def check_output(path: str, force: bool, *, table_only: bool = False) -> None:
         )
     if path == "-" or _is_folder(path):
         return
-    if not force:
-        refuse_existing(path)
+    check_result(path, sources, overwrite=force)
     if not path.lower().endswith(GEOJSON_ENDS):
         check_writable(path)
 
@@ -161,30 +160,35 @@ def show_fit(fitted: Any, path: str, json: bool) -> None:
     )
 
 
-def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
-    """Print scores of bags with their intervals, and of instances where they are known."""
+def print_grid(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1
+) -> None:
+    """Print a table, of whose columns the first `left` are text and the others figures."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as Grid
+    from rich.text import Text
 
-    counts = scores["bags"]
+    grid = Grid(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left")
+    for i, heading in enumerate(headings):
+        grid.add_column(heading, justify="left" if i < left else "right", no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    Console().print(grid)
+
+
+def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
+    """Print scores of bags with their intervals, and of instances where they are known."""
+    counts, instances = scores["bags"], scores["instances"]
     positives = counts["true_positives"] + counts["false_negatives"]
-    grid = Grid(
-        box=box.SIMPLE_HEAD,
-        title=f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}",
-        title_justify="left",
-    )
-    for name in ("", "bags", "95 % interval"):
-        grid.add_column(name, justify="right" if name else "left", no_wrap=True)
-    if scores["instances"] is not None:
-        grid.add_column("instances", justify="right")
+    headings = ["", "bags", "95 % interval", *([] if instances is None else ["instances"])]
+    rows = []
     for key, name in SCORES.items():
         low_high = scores["intervals"].get(key)
         cells = [name, _number(counts[key]), "" if low_high is None else _interval(low_high)]
-        if scores["instances"] is not None:
-            cells.append(_number(scores["instances"][key]))
-        grid.add_row(*cells)
-    Console().print(grid)
+        rows.append(cells + ([] if instances is None else [_number(instances[key])]))
+    title = f"{heading}: {counts['n']} bags, {positives} of class {scores['positive']!r}"
+    print_grid(title, headings, rows)
 
 
 def _number(value: float) -> str:
@@ -203,7 +207,7 @@ def show_model(found: dict[str, Any]) -> None:
 
     grid = Grid.grid(padding=(0, 2))
     for name, value in _card(found):
-        grid.add_row(Text(name, style="bold"), Text(value))
+        grid.add_row(Text(name, style="bold"), Text(printable(value)))
     Console().print(grid)
 
 
@@ -216,28 +220,14 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("positive class", repr(found["positive"])),
         ("negative class", repr(found["classes"][0])),
         ("features", str(found["n_features"]) + ("" if names is None else f": {_some(names)}")),
-        ("bag score", bag_score_line(found)),
-        ("inference", found["inference"]),
-        ("kernel", found["kernel"]),
-        ("mean", found["mean"] is not None and f"{found['mean']:.3g}"),
-        ("inducing points", found["n_inducing"]),
-        ("ELBO", found["elbo"] is not None and f"{found['elbo']:.4f}"),
-        ("log evidence", found["log_evidence"] is not None and f"{found['log_evidence']:.4f}"),
-        ("fit", f"{iterations(found['n_iter'])}, {_state(found)}"),
-        ("selected features", selected(found)),
-        ("scaled weights ± std", "\n".join(weight_lines(found))),
-        ("arguments", ", ".join(f"{k}={v}" for k, v in found["arguments"].items())),
+        *card_lines(found, "\n"),
         ("columns", _plain(fitted.get("columns"))),
         ("fitted on", _plain(data)),
         ("held out", f"{len(fitted['held_out'])} bags" if fitted.get("held_out") else None),
         ("command", fitted.get("command")),
         ("bagwise", fitted.get("bagwise")),
     ]
-    return [(name, str(value)) for name, value in lines if value not in (None, "", False)]
-
-
-def _state(found: dict[str, Any]) -> str:
-    return "converged" if found["converged"] else "NOT converged"
+    return filled(lines)
 
 
 def _some(names: list[str]) -> str:

@@ -2,62 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-import typer
 from typer.core import TyperCommand, TyperOption
 
-from bagwise.cli.cluster import fit_on_cluster, one_table, predict_on_cluster, refuse
-from bagwise.cli.errors import progress, say, user_errors
-from bagwise.cli.options import (
-    Bag,
-    Coords,
-    Debug,
-    Delimiter,
-    Depth,
-    Features,
-    Force,
-    GivenLabels,
-    Group,
-    ImageShape,
-    InstanceLabel,
-    Instances,
-    Json,
-    Label,
-    ModelArg,
-    ModelFile,
-    ModelName,
-    PageFile,
-    Positive,
-    PredictionFile,
-    ResampleSeed,
-    Scheduler,
-    Seed,
-    Settings,
-    Slides,
-    TableArg,
-    TablesArg,
-    TileSize,
-    Title,
-    Valid,
-)
-from bagwise.cli.shared import (
-    columns,
-    command_line,
-    default_name,
-    load_both,
-    parse_settings,
-    show_parts,
-    tell,
-)
+from bagwise.cli import options as opt
+from bagwise.cli.errors import progress, say, say_notes, tell, user_errors
+from bagwise.cli.options import columns, command_line, default_name, refuse_beside_scheduler
 
 if TYPE_CHECKING:
     from bagwise.io.columns import Columns
-
-
-def add_commands(app: typer.Typer) -> None:
-    """Add the commands to the application."""
-    app.command(cls=CommandWithModels)(fit)
-    for command in (predict, evaluate, report, inspect):
-        app.command()(command)
+    from bagwise.io.tables import Table
 
 
 class CommandWithModels(TyperCommand):
@@ -73,26 +26,26 @@ class CommandWithModels(TyperCommand):
 
 
 def fit(
-    tables: TablesArg,
-    bag: Bag = None,
-    label: Label = None,
-    instance_label: InstanceLabel = None,
-    coords: Coords = None,
-    z: Depth = None,
-    group: Group = None,
-    features: Features = None,
-    positive: Positive = None,
-    model: ModelName = "probit",
-    settings: Settings = None,
-    valid: Valid = None,
-    output: ModelFile = None,
-    slides: Slides = None,
-    delimiter: Delimiter = None,
-    seed: Seed = 0,
-    scheduler: Scheduler = None,
-    force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    tables: opt.TablesArg,
+    bag: opt.Bag = None,
+    label: opt.Label = None,
+    instance_label: opt.InstanceLabel = None,
+    coords: opt.Coords = None,
+    z: opt.Depth = None,
+    group: opt.Group = None,
+    features: opt.Features = None,
+    positive: opt.Positive = None,
+    model: opt.ModelName = "probit",
+    settings: opt.Settings = None,
+    valid: opt.Valid = None,
+    output: opt.ModelFile = None,
+    slides: opt.Slides = None,
+    delimiter: opt.Delimiter = None,
+    seed: opt.Seed = 0,
+    scheduler: opt.Scheduler = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Fit a model to a table with one row per instance.
 
@@ -109,49 +62,61 @@ def fit(
     [cyan]bagwise fit parts/*.parquet --scheduler tcp://host:8786 -o m.bagwise[/cyan]
     """  # noqa: E501
     with user_errors(debug):
-        from bagwise.core.files.atomic import refuse_existing
-
-        path = output or default_name(tables[0], ".bagwise")
-        if not force:
-            refuse_existing(path)
+        if scheduler is not None:
+            refuse_beside_scheduler(slides=slides, delimiter=delimiter, valid=valid)
         asked = columns(bag, label, instance_label, coords, z, group, features)
-        how = {
-            "model": model,
-            "positive": positive,
-            "seed": seed,
-            "settings": parse_settings(settings or []),
-            "command": command_line(),
-        }
-        if scheduler is None:
-            fitted = fit_here(one_table(tables), asked, slides, delimiter, valid, json, **how)
-        else:
-            refuse(slides=slides, delimiter=delimiter, valid=valid)
-            fitted = fit_on_cluster(tables, asked, scheduler, json, **how)
-        for note in fitted.notes:
-            say(note)
-        fitted.model.save(path, overwrite=force)
-        from bagwise.cli.output import show_fit
+        files = {"slides": slides, "delimiter": delimiter}
+        chosen = opt.parse_settings(settings or [])
+        how = {"model": model, "positive": positive, "seed": seed, "settings": chosen}
+        fit_and_save(tables, asked, scheduler, files, output, force, json, valid=valid, **how)
 
-        show_fit(fitted, path, json)
+
+def fit_and_save(
+    tables: list[str],
+    asked: "Columns",
+    scheduler: str | None,
+    files: dict[str, Any],
+    output: str | None,
+    force: bool,
+    json: bool,
+    **how: Any,
+) -> None:
+    """Fit a model to tables, here or on a cluster, write its file and say where."""
+    from bagwise.cli import sources, workflow
+    from bagwise.cli.output import show_fit
+    from bagwise.core.files.atomic import check_result
+    from bagwise.models.progress import Progress
+
+    path = output or default_name(tables[0], ".bagwise")
+    check_result(path, tables, overwrite=force)
+    callbacks = [] if json else [Progress()]
+    with sources.cluster(scheduler) as client:
+        with progress("reading", json):
+            data = sources.read_to_fit(tables, asked, client, **files)
+        tell(data, json)
+        fitted = workflow.fit_table(data, callbacks=callbacks, command=command_line(), **how)
+    say_notes(fitted.notes)
+    fitted.model.save(path, overwrite=force)
+    show_fit(fitted, path, json)
 
 
 def predict(
-    model: ModelArg,
-    tables: TablesArg,
-    bag: Bag = None,
-    instances: Instances = False,
-    given_labels: GivenLabels = False,
-    label: Label = None,
-    instance_label: InstanceLabel = None,
-    output: PredictionFile = None,
-    coords: Coords = None,
-    tile_size: TileSize = None,
-    slides: Slides = None,
-    delimiter: Delimiter = None,
-    scheduler: Scheduler = None,
-    force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    model: opt.ModelArg,
+    tables: opt.TablesArg,
+    bag: opt.Bag = None,
+    instances: opt.Instances = False,
+    given_labels: opt.GivenLabels = False,
+    label: opt.Label = None,
+    instance_label: opt.InstanceLabel = None,
+    output: opt.PredictionFile = None,
+    coords: opt.Coords = None,
+    tile_size: opt.TileSize = None,
+    slides: opt.Slides = None,
+    delimiter: opt.Delimiter = None,
+    scheduler: opt.Scheduler = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Write the probability of every bag, or of every instance, with its standard deviation.
 
@@ -176,63 +141,91 @@ def predict(
     """
     with user_errors(debug):
         if scheduler is not None:
-            refuse(slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords)
-            refuse(force=force or None, output=output if output == "-" else None)
-            refuse(given_labels=given_labels or None, label=label, instance_label=instance_label)
+            refuse_beside_scheduler(
+                slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords,
+                force=force, output=output == "-", given_labels=given_labels, label=label,
+                instance_label=instance_label,
+            )  # fmt: skip
             folder = output or default_name(tables[0], ".predictions")
-            with progress("predicting", json):
-                done = predict_on_cluster(
-                    model, tables, columns(bag), scheduler, folder, instances=instances
-                )
-            show_parts(done, folder, tables[0], json)
+            predict_on_cluster(model, tables, columns(bag), scheduler, folder, instances, json)
             return
-        from bagwise.cli.output import check_output, print_json, write_predictions
-
-        table = one_table(tables)
-
-        path = output or default_name(table, ".predictions.csv")
-        check_output(path, force, table_only=given_labels)
         if not given_labels and (label or instance_label):
             raise ValueError("labels are read for --given-labels only; add it, or leave them out")
-        with progress("predicting", json or path == "-"):
-            asked = columns(bag, label, instance_label, coords)
-            # Labels that are not needed cannot be wrong.
-            skip = () if given_labels else ("label", "instance_label")
-            data, fitted = load_both(model, table, asked, slides, delimiter, skip)
-            from bagwise.cli.workflow import by_place, labels_of
+        asked = columns(bag, label, instance_label, coords)
+        how = {"instances": instances or given_labels, "tile_size": tile_size, "force": force}
+        files = {"slides": slides, "delimiter": delimiter}
+        predict_here(model, tables, asked, output, files, given_labels, json, **how)
 
-            told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
-            with by_place(data.places):
-                found = fitted.predict_all(data.bags, y=told)
-            result = write_predictions(
-                fitted,
-                data,
-                found,
-                path,
-                instances=instances or given_labels,
-                tile_size=tile_size,
-                force=force,
-            )
-        tell(data, json)
-        if json:
-            print_json(result)
-        elif path != "-":
-            files = f" in {result['files']} files" if result["files"] > 1 else ""
-            say(f"wrote {path}: {result['rows']} rows{files}; p_mean is of {result['positive']!r}")
+
+def predict_on_cluster(
+    model: str,
+    tables: list[str],
+    asked: "Columns",
+    scheduler: str,
+    folder: str,
+    instances: bool,
+    json: bool,
+) -> None:
+    """Have the workers of a cluster write the predictions, and say where."""
+    from bagwise.cli import sources
+    from bagwise.cli.output import print_json
+    from bagwise.models.persistence import load_two_class
+
+    with progress("predicting", json), sources.cluster(scheduler) as client:
+        fitted = load_two_class(model)
+        done = sources.predict_parts(fitted, tables, asked, client, folder, instances=instances)
+    if json:
+        print_json({"output": folder, "files": [str(path) for path in done]})
+    else:
+        say(f"wrote {len(done)} files to {folder}, one for each of {tables[0]} ...")
+
+
+def predict_here(
+    model: str,
+    tables: list[str],
+    asked: "Columns",
+    output: str | None,
+    files: dict[str, Any],
+    given_labels: bool,
+    json: bool,
+    **how: Any,
+) -> None:
+    """Write the predictions for one table, and say where."""
+    from bagwise.cli.output import check_output, print_json, write_predictions
+    from bagwise.cli.sources import naming, one_table
+    from bagwise.cli.workflow import labels_of
+
+    table = one_table(tables)
+    path = output or default_name(table, ".predictions.csv")
+    check_output(path, [model, table], how["force"], table_only=given_labels)
+    with progress("predicting", json or path == "-"):
+        # Labels that are not needed cannot be wrong.
+        skip = () if given_labels else ("label", "instance_label")
+        data, fitted = load_both(model, table, asked, skip=skip, **files)
+        told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
+        with naming(data.places):
+            found = fitted.predict_all(data.bags, y=told)
+        result = write_predictions(fitted, data, found, path, **how)
+    tell(data, json)
+    if json:
+        print_json(result)
+    elif path != "-":
+        several = f" in {result['files']} files" if result["files"] > 1 else ""
+        say(f"wrote {path}: {result['rows']} rows{several}; p_mean is of {result['positive']!r}")
 
 
 def evaluate(
-    model: ModelArg,
-    table: TableArg,
-    bag: Bag = None,
-    label: Label = None,
-    instance_label: InstanceLabel = None,
-    group: Group = None,
-    slides: Slides = None,
-    delimiter: Delimiter = None,
-    seed: ResampleSeed = 0,
-    json: Json = False,
-    debug: Debug = False,
+    model: opt.ModelArg,
+    table: opt.TableArg,
+    bag: opt.Bag = None,
+    label: opt.Label = None,
+    instance_label: opt.InstanceLabel = None,
+    group: opt.Group = None,
+    slides: opt.Slides = None,
+    delimiter: opt.Delimiter = None,
+    seed: opt.ResampleSeed = 0,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Score a model on labelled bags, with 95 % intervals; patients count once (--group).
 
@@ -247,7 +240,7 @@ def evaluate(
 
         asked = columns(bag, label, instance_label, group=group)
         with progress("evaluating", json):
-            data, fitted = load_both(model, table, asked, slides, delimiter)
+            data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
             from bagwise.cli.workflow import evaluate_table
             from bagwise.models.training_bags import seen_bags, seen_in_fit, seen_patients
 
@@ -264,22 +257,22 @@ def evaluate(
 
 
 def report(
-    model: ModelArg,
-    table: TableArg,
-    bag: Bag = None,
-    label: Label = None,
-    instance_label: InstanceLabel = None,
-    group: Group = None,
-    coords: Coords = None,
-    image: ImageShape = None,
-    title: Title = None,
-    output: PageFile = None,
-    slides: Slides = None,
-    delimiter: Delimiter = None,
-    seed: ResampleSeed = 0,
-    force: Force = False,
-    json: Json = False,
-    debug: Debug = False,
+    model: opt.ModelArg,
+    table: opt.TableArg,
+    bag: opt.Bag = None,
+    label: opt.Label = None,
+    instance_label: opt.InstanceLabel = None,
+    group: opt.Group = None,
+    coords: opt.Coords = None,
+    image: opt.ImageShape = None,
+    title: opt.Title = None,
+    output: opt.PageFile = None,
+    slides: opt.Slides = None,
+    delimiter: opt.Delimiter = None,
+    seed: opt.ResampleSeed = 0,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Write a page that explains the predictions; it opens in any browser, without a network.
 
@@ -291,14 +284,13 @@ def report(
     """
     with user_errors(debug):
         from bagwise.cli.output import file_size, print_json
-        from bagwise.core.files.atomic import refuse_existing
+        from bagwise.core.files.atomic import check_result
 
         path = output or default_name(table, ".report.html")
-        if not force:
-            refuse_existing(path)
+        check_result(path, [model, table], overwrite=force)
         asked = columns(bag, label, instance_label, coords, group=group)
         with progress("predicting", json):
-            data, fitted = load_both(model, table, asked, slides, delimiter)
+            data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
             from bagwise.report import write_report
 
             size = write_report(
@@ -319,7 +311,7 @@ def report(
             say(f"wrote {path} ({file_size(size)}); open it in a browser")
 
 
-def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
+def inspect(model: opt.ModelArg, json: opt.Json = False, debug: opt.Debug = False) -> None:
     """Say what a model file holds: model, classes, features, hyperparameters, origin.
 
     [bold]Examples[/bold]
@@ -340,21 +332,10 @@ def inspect(model: ModelArg, json: Json = False, debug: Debug = False) -> None:
             show_model(found)
 
 
-def fit_here(
-    table: str,
-    asked: "Columns",
-    slides: str | None,
-    delimiter: str | None,
-    valid: float | None,
-    quiet: bool,
-    **how: Any,
-) -> Any:
-    """Read one table and fit a model to it on this machine."""
-    from bagwise.cli import workflow
-    from bagwise.models.progress import Progress
+def load_both(model: str, table: str, asked: "Columns", **files: Any) -> "tuple[Table, Any]":
+    """The table and the model, the model first: it knows the columns."""
+    from bagwise.cli.sources import read_for_model
+    from bagwise.models.persistence import load_two_class
 
-    with progress("reading", quiet):
-        data = workflow.read_to_fit(table, asked, slides=slides, delimiter=delimiter)
-    tell(data, quiet)
-    callbacks = [] if quiet else [Progress()]
-    return workflow.fit_table(data, valid=valid, callbacks=callbacks, **how)
+    fitted = load_two_class(model)
+    return read_for_model(fitted, table, asked, **files), fitted

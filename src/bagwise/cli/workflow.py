@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
 from importlib import metadata
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
-from bagwise.bags.checks import check_test_size
-from bagwise.cli.label_leaks import suspects
+from bagwise.bags.label_like import COPY, Signs, copies, describe, look
+from bagwise.bags.subsets import check_test_size
+from bagwise.cli.sources import naming, remembered
 from bagwise.core.inference.monitor import Callback
+from bagwise.distributed import DistributedData, training_data
+from bagwise.distributed.passes import Part
 from bagwise.io.class_labels import choose_classes, class_names, in_model_labels
-from bagwise.io.columns import ROLES, Columns
-from bagwise.io.frames import require_io
-from bagwise.io.row_places import Places
-from bagwise.io.slide_features import slides_to_bags
-from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import TableError
-from bagwise.io.tables import Table, read_table
+from bagwise.io.tables import Table
+from bagwise.metrics.models import Given
 from bagwise.models import ALIASES, MODELS
 from bagwise.models._base import Predictions
 from bagwise.models.registry import class_name
@@ -37,95 +36,6 @@ Array = NDArray[Any]
 
 OBJECTS = ("kernel", "psi", "init")  # arguments that no text can stand for
 PREDICTED = ("p_mean", "p_std", "predicted")
-
-
-# --- Reading -------------------------------------------------------------------------------------
-
-
-def read_to_fit(
-    path: str, columns: Columns, *, slides: str | None = None, delimiter: str | None = None
-) -> Table:
-    """Bags to fit, from a table or from a folder of slide features with its CSV."""
-    if slides is not None:
-        return _slides_table(path, slides, columns)
-    table = read_table(path, columns, delimiter=delimiter)
-    if table.bags.y is None:
-        raise TableError(
-            f"{table.name} has no column that looks like bag labels; name it with --label COLUMN"
-        )
-    return table
-
-
-def read_for_model(
-    model: Any,
-    path: str,
-    columns: Columns,
-    *,
-    slides: str | None = None,
-    delimiter: str | None = None,
-    skip: Sequence[str] = (),
-) -> Table:
-    """Bags with the features a model was fitted on, found by the names it keeps.
-
-    Columns that are not named are those of the table it was fitted on, where they are there.
-    """
-    if slides is not None or os.path.isdir(path):
-        return _slides_table(path, slides, columns)
-    names = getattr(model, "feature_names_in_", None)
-    table = read_table(
-        path,
-        columns,
-        feature_names=None if names is None else [str(n) for n in names],
-        delimiter=delimiter,
-        skip=skip,
-        remembered=remembered(model),
-        keep_text=True,
-    )
-    # A model without names would warn about those of the table.
-    return table if names is not None else replace(table, bags=table.bags.with_X(table.bags.X))
-
-
-def _slides_table(folder: str, slides: str | None, columns: Columns) -> Table:
-    """A folder of features as a table: pixels in its rows, cells of each slide's grid in bags."""
-    require_io()
-    import pandas as pd
-
-    slide, label = columns.bag or "slide_id", columns.label or "label"
-    case = columns.group
-    if slides is None:
-        listed = list_folder(folder)
-    else:
-        if case is None and "case_id" in slide_columns(slides):
-            case = "case_id"
-        listed = list_slides(slides, folder, case=case, slide=slide, label=label)
-    read = [read_slide(path) for path in listed.paths]
-    bags = slides_to_bags(read, listed.y, ids=listed.ids, groups=listed.groups)
-    tile = np.arange(bags.n_instances) - np.repeat(bags.offsets[:-1], bags.sizes)
-    rows: dict[str, Any] = {slide: bags.ids[bags.bag_index], "instance_id": tile}
-    if bags.y is not None:
-        rows[label] = bags.y[bags.bag_index]
-    if bags.groups is not None and case is not None:
-        rows[case] = bags.groups[bags.bag_index]
-    pixels = None
-    if bags.coords is not None:
-        pixels = np.concatenate([np.asarray(s.coords) for s in read])
-        rows |= {"x": pixels[:, 0], "y": pixels[:, 1]}
-    found = Columns(
-        bag=slide,
-        label=None if bags.y is None else label,
-        group=None if bags.groups is None else case,
-        instance_id="instance_id",
-        coords=() if bags.coords is None else ("x", "y"),
-    )
-    places = Places(os.path.basename(os.path.normpath(folder)), lines=False)
-    return Table(bags, pd.DataFrame(rows), found, (), places, pixels)
-
-
-def remembered(model: Any) -> Columns:
-    """The columns of the table that a model was fitted on."""
-    known = getattr(model, "metadata_", {}).get("columns", {})
-    plain = {role: known.get(role) for role in ROLES}
-    return Columns(**plain, coords=tuple(known.get("coords", ())))
 
 
 # --- Fitting -------------------------------------------------------------------------------------
@@ -177,26 +87,19 @@ def fit_table(
         n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
-    with by_place(table.places):
+    with naming(table.places):
         estimator.fit(train, callbacks=callbacks)
-    estimator.metadata_ = fit_metadata(
-        table.columns, table.name, train, test, classes, seed, command
-    )
+        leaks = suspects(bags)
+    estimator.metadata_ = {
+        "columns": table.columns.to_dict(),
+        "classes": classes,
+        "held_out": [] if test is None else test.ids.tolist(),
+        "seed": seed,
+        "command": command,
+        **origin(table.name, train),
+    }
     scores = None if test is None else scored(estimator, test, seed)
-    notes = (*(() if note is None else (note,)), *suspects(bags))
-    return Fitted(estimator, scores, notes)
-
-
-@contextmanager
-def by_place(places: Places) -> Iterator[None]:
-    """Name rows that are at fault by their place in the file."""
-    try:
-        yield
-    except ValueError as error:
-        message = places.told(str(error))
-        if message == str(error):
-            raise
-        raise TableError(f"{places.name}: {message}") from error
+    return Fitted(estimator, scores, (*(() if note is None else (note,)), *leaks))
 
 
 def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:
@@ -214,20 +117,10 @@ def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:
     return kind(**{"random_state": seed, **settings})
 
 
-def fit_metadata(
-    columns: Columns,
-    name: str,
-    train: Bags,
-    test: Bags | None,
-    classes: list[Any],
-    seed: int,
-    command: str | None,
-) -> dict[str, Any]:
+def origin(name: str, train: Bags) -> dict[str, Any]:
     """Where a model comes from, as its file keeps it."""
     assert train.y is not None
     return {
-        "columns": columns.to_dict(),
-        "classes": classes,
         "data": {
             "name": name,
             "bags": len(train),
@@ -235,13 +128,44 @@ def fit_metadata(
             "instances": train.n_instances,
             "features": train.n_features,
         },
-        "held_out": [] if test is None else test.ids.tolist(),
         "trained_bags": id_hashes(train.ids),
         "trained_groups": None if train.groups is None else id_hashes(np.unique(train.groups)),
-        "seed": seed,
-        "command": command,
         "bagwise": metadata.version("bagwise"),
     }
+
+
+def suspects(bags: Bags) -> list[str]:
+    """Warnings about features that look like labels, see `bagwise.bags.label_like`.
+
+    Labels of bags are 0 and 1.
+    """
+    T = np.asarray(bags.y) == 1
+    names = bags.feature_names or [f"x{j}" for j in range(bags.n_features)]
+    seen = _signs(bags, T)
+    reasons = describe(seen, T, names)
+    return [
+        f"warning: the feature {name!r} looks like instance labels: {reason}; if it is, fit again "
+        f"with --instance-label {name}"
+        for name, reason in reasons.items()
+    ] + [
+        f"warning: the feature {name!r} {COPY}; if it is one, fit again and choose other columns "
+        "with --features"
+        for name in copies(seen, T, names)
+        if name not in reasons
+    ]
+
+
+def _signs(bags: Bags, T: NDArray[np.bool_]) -> Signs:
+    data = training_data(bags.X, bags.offsets, T)
+    if not isinstance(data, DistributedData):
+        return look(bags.X, bags.offsets, T)
+    cluster = data.rows.cluster
+    found = [cluster.submit(_of_part, X, data.part(i)) for i, X in enumerate(data.rows.futures)]
+    return reduce(add, cluster.gather(found))
+
+
+def _of_part(X: Any, part: Part) -> Signs:
+    return look(np.asarray(X), part.offsets, part.T)
 
 
 # --- Predicting and scoring ----------------------------------------------------------------------
@@ -250,13 +174,13 @@ def fit_metadata(
 def labels_of(model: Any, table: Table, purpose: str) -> Array:
     """The bag labels of a table as classes of the model; an error where there are none."""
     if table.bags.y is None:
-        known = remembered(model).label
+        known = remembered(model)["remembered"].label
         fitted_on = "" if known is None else f" and none called {known!r}, as the model's table had"
         raise TableError(
             f"{table.name} has no column that looks like bag labels{fitted_on}; {purpose} "
             "labels: name their column with --label COLUMN"
         )
-    return in_model_labels(model, table.bags.y)
+    return in_model_labels(model, table.bags.y, of_table=True)
 
 
 def bag_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
@@ -318,24 +242,6 @@ def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     return scored(model, table.bags.with_labels(labels_of(model, table, "scores need")), seed)
 
 
-@dataclass
-class Found:
-    """Probabilities that are there already, in the form in which metrics take a model."""
-
-    classes_: Any
-    bag_p: Array  # (B, 2)
-    p: Array | None  # (N, 2)
-
-    def predict_proba(self, bags: Any) -> Array:
-        """Those of the bags."""
-        return self.bag_p
-
-    def predict_instance_proba(self, bags: Any) -> Array:
-        """Those of the instances."""
-        assert self.p is not None
-        return self.p
-
-
 def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     """Scores of bags, their intervals, and scores of instances where their labels are known."""
     assert bags.y is not None
@@ -343,9 +249,9 @@ def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     has_truth = known is not None and bool(np.isfinite(known).any())
     if has_truth:
         both = model.predict_all(bags)
-        found = Found(model.classes_, both.bag_p, both.p)
+        found = Given(model.classes_, both.bag_p, both.p)
     else:
-        found = Found(model.classes_, model.predict_proba(bags), None)
+        found = Given(model.classes_, model.predict_proba(bags))
     return {
         "positive": class_names(model)[1],
         "bags": metrics.bag_scores(found, bags),

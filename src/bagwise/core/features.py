@@ -8,7 +8,7 @@ kt_n = k_nn - |a_n|^2 >= 0, so that f_n = c0 + a_n'v + r_n, v ~ N(0, I), r_n ~ N
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,20 @@ from bagwise.kernels import Kernel
 Array = NDArray[Any]
 
 
+class Features(Protocol):
+    """Maps instances to (a_n, kt_n): all that passes over the data ask for."""
+
+    @property
+    def effort(self) -> int:
+        """Columns read and made for one instance; 0 where reading takes longer than computing."""
+
+    def __len__(self) -> int:
+        """Number of columns of A."""
+
+    def __call__(self, X: Array) -> tuple[Array, Array]:
+        """A (n, M) and kt (n,)."""
+
+
 @dataclass(frozen=True)
 class Whitener:
     """Maps instances to (a_n, kt_n) for one kernel and one set of inducing points."""
@@ -32,6 +46,14 @@ class Whitener:
     Z: Array  # (M, D) float64, in the units the kernel sees
     L: Array  # (M, M) lower, K_ZZ + jitter = L L'
     L_inv: Array  # (M, M)
+
+    @property
+    def effort(self) -> int:
+        """D + M."""
+        return sum(self.Z.shape)
+
+    def __len__(self) -> int:
+        return len(self.Z)
 
     def __call__(self, X: Array) -> tuple[Array, Array]:
         """Return A (n, M) and kt (n,), in float64: L^-1 magnifies rounding by 1/sqrt(jitter)."""

@@ -9,6 +9,7 @@ tests follow the paper's ideas with distributions of our own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,13 +48,11 @@ def make_single_concept(
     >>> [bool(b.X.min() < -6) for b in test] == test.y.astype(bool).tolist()
     True
     """
-    rng = _start(n_bags, bag_size, n_features, part, random_state)
-    y = _labels(n_bags, rng)
-    kinds = np.zeros((n_bags, bag_size), dtype=np.int64)
-    for b in range(n_bags):
-        decoy = (y[b] == 0) == (part == "train")
-        _fill(kinds[b], {FIRST: int(y[b] * rng.integers(1, 3)), DECOY: int(decoy)}, rng)
-    return _make(kinds, y, n_features, rng)
+
+    def counts(positive: bool, as_trained: bool, rng: np.random.Generator) -> dict[int, int]:
+        return {FIRST: positive * int(rng.integers(1, 3)), DECOY: int(positive != as_trained)}
+
+    return _make(counts, n_bags, bag_size, n_features, part, random_state)
 
 
 def make_multi_concept(
@@ -80,18 +79,16 @@ def make_multi_concept(
     np.int64(1)
     """
     check_choice("rule", rule, ("any", "all"))
-    rng = _start(n_bags, bag_size, n_features, part, random_state)
-    y = _labels(n_bags, rng)
-    kinds = np.zeros((n_bags, bag_size), dtype=np.int64)
-    for b in range(n_bags):
+
+    def counts(positive: bool, as_trained: bool, rng: np.random.Generator) -> dict[int, int]:
         one = int(rng.choice([FIRST, SECOND]))
         if rule == "any":
-            concepts = {one: int(y[b])}
+            concepts = {one: int(positive)}
         else:
-            concepts = {FIRST: 1, SECOND: 1} if y[b] else {one: 1}
-        decoy = (y[b] == 0) == (part == "train")
-        _fill(kinds[b], concepts | {DECOY: int(decoy)}, rng)
-    return _make(kinds, y, n_features, rng)
+            concepts = {FIRST: 1, SECOND: 1} if positive else {one: 1}
+        return concepts | {DECOY: int(positive != as_trained)}
+
+    return _make(counts, n_bags, bag_size, n_features, part, random_state)
 
 
 def make_false_frequency(
@@ -116,28 +113,42 @@ def make_false_frequency(
     >>> truth.sum() == bags.y.sum()
     np.True_
     """
-    rng = _start(n_bags, bag_size, n_features, part, random_state)
-    y = _labels(n_bags, rng)
-    kinds = np.zeros((n_bags, bag_size), dtype=np.int64)
-    for b in range(n_bags):
-        many = (y[b] == 1) == (part == "train")
-        decoys = int(rng.integers(4, 7)) if many else 1
-        _fill(kinds[b], {FIRST: int(y[b]), DECOY: decoys}, rng)
-    return _make(kinds, y, n_features, rng)
+
+    def counts(positive: bool, as_trained: bool, rng: np.random.Generator) -> dict[int, int]:
+        many = positive == as_trained
+        return {FIRST: int(positive), DECOY: int(rng.integers(4, 7)) if many else 1}
+
+    return _make(counts, n_bags, bag_size, n_features, part, random_state)
 
 
-def _start(
-    n_bags: int, bag_size: int, n_features: int, part: str, random_state: Any
-) -> np.random.Generator:
+def _make(
+    counts: Callable[[bool, bool, np.random.Generator], dict[int, int]],
+    n_bags: int,
+    bag_size: int,
+    n_features: int,
+    part: str,
+    random_state: Any,
+) -> tuple[Bags, Ints]:
+    """Bags of which `counts` says, of a positive or negative one, what is in it.
+
+    Background is standard normal; concepts at +-4 on feature 0; decoys far down feature 1.
+    """
     check_integer("n_bags", n_bags, at_least=2)
     check_integer("bag_size", bag_size, at_least=SMALLEST_BAG)
     check_integer("n_features", n_features, at_least=2)
     check_choice("part", part, ("train", "test"))
-    return np.random.default_rng(random_state)
-
-
-def _labels(n_bags: int, rng: np.random.Generator) -> Ints:
-    return rng.permutation(np.arange(n_bags) % 2)
+    rng = np.random.default_rng(random_state)
+    y = rng.permutation(np.arange(n_bags) % 2)
+    kinds = np.zeros((n_bags, bag_size), dtype=np.int64)
+    for b in range(n_bags):
+        _fill(kinds[b], counts(bool(y[b]), part == "train", rng), rng)
+    flat = kinds.ravel()
+    X = rng.standard_normal((len(flat), n_features))
+    X[flat != BACKGROUND] *= 0.5
+    X[:, 0] += 4.0 * (flat == FIRST) - 4.0 * (flat == SECOND)
+    X[:, 1] -= 10.0 * (flat == DECOY)
+    truth = np.isin(flat, (FIRST, SECOND)).astype(np.int64)
+    return Bags.from_arrays(X, np.repeat(np.arange(n_bags), bag_size), y=y), truth
 
 
 def _fill(kinds: Ints, counts: dict[int, int], rng: np.random.Generator) -> None:
@@ -146,14 +157,3 @@ def _fill(kinds: Ints, counts: dict[int, int], rng: np.random.Generator) -> None
     for kind, n in counts.items():
         for _ in range(n):
             kinds[next(places)] = kind
-
-
-def _make(kinds: Ints, y: Ints, n_features: int, rng: np.random.Generator) -> tuple[Bags, Ints]:
-    """Background is standard normal; concepts at +-4 on feature 0; decoys far down feature 1."""
-    flat = kinds.ravel()
-    X = rng.standard_normal((len(flat), n_features))
-    X[flat != BACKGROUND] *= 0.5
-    X[:, 0] += 4.0 * (flat == FIRST) - 4.0 * (flat == SECOND)
-    X[:, 1] -= 10.0 * (flat == DECOY)
-    truth = np.isin(flat, (FIRST, SECOND)).astype(np.int64)
-    return Bags.from_arrays(X, np.repeat(np.arange(len(y)), kinds.shape[1]), y=y), truth

@@ -49,15 +49,36 @@ def make_digit_bags(
             "ask for fewer or smaller bags"
         )
     rng = np.random.default_rng(random_state)
+    rows, y, truth = draw_bags(is_positive, n_bags, bag_size, (low, high), rng)
+    return Bags.from_arrays(images[rows], np.repeat(np.arange(n_bags), bag_size), y=y), truth
+
+
+def draw_bags(
+    is_positive: NDArray[np.bool_],
+    n_bags: int,
+    bag_size: int,
+    witness: tuple[int, int],
+    rng: np.random.Generator,
+) -> tuple[Ints, Ints, Ints]:
+    """Rows of the images in each bag, labels of the bags and of the instances.
+
+    Half of the bags are positive; images come twice only where there are too few of their kind.
+    """
     y = rng.permutation(np.arange(n_bags) < n_bags // 2).astype(np.int64)
     n_witness = np.zeros(n_bags, dtype=np.int64)
-    n_witness[y == 1] = balanced_counts(n_bags // 2, low, high, rng)
+    n_witness[y == 1] = balanced_counts(n_bags // 2, *witness, rng)
     truth = place_witnesses(n_witness, bag_size, rng)
-    rows = np.empty(n_bags * bag_size, dtype=np.int64)
+    rows = np.empty(len(truth), dtype=np.int64)
     for kind in (0, 1):
         pool = np.flatnonzero(is_positive == kind)
-        rows[truth == kind] = rng.permutation(pool)[: int(np.sum(truth == kind))]
-    return Bags.from_arrays(images[rows], np.repeat(np.arange(n_bags), bag_size), y=y), truth
+        rows[truth == kind] = _cycled(pool, int(np.sum(truth == kind)), rng)
+    return rows, y, truth
+
+
+def _cycled(pool: Ints, n: int, rng: np.random.Generator) -> Ints:
+    """n entries in random order; none comes again before all others have come."""
+    rounds = [rng.permutation(pool) for _ in range(-(-n // len(pool)))]
+    return np.concatenate([*rounds, pool[:0]])[:n]
 
 
 def balanced_counts(n: int, low: int, high: int, rng: np.random.Generator) -> Ints:

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 from bagwise.bags import Bags
 from bagwise.core.parameters import check_choice, check_integer
 from bagwise.datasets.catalogue import FASHION_PACKAGE, FASHION_SITE, MNIST, MNIST_MIRROR, entry
-from bagwise.datasets.digits import (
-    balanced_counts,
-    check_counts,
-    check_positive,
-    place_witnesses,
-)
+from bagwise.datasets.digits import check_counts, check_positive, draw_bags
 from bagwise.datasets.fetch import Home, not_found, removed_if_wrong
 from bagwise.datasets.readers import gzip_content, idx_array, tar_member
 from bagwise.datasets.sources import Archive, data_folder, obtain, present
@@ -28,37 +23,27 @@ from bagwise.datasets.sources import Archive, data_folder, obtain, present
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+IDX_FILES = tuple(
+    f"{subset}-{part}-ubyte"
+    for subset in ("train", "t10k")
+    for part in ("images-idx3", "labels-idx1")
+)
 # SHA-256 of the idx files themselves: the same content comes compressed in several ways.
-CONTENT = {
-    "mnist": {
-        "train-images-idx3-ubyte": (
-            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
-        ),
-        "train-labels-idx1-ubyte": (
-            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-        ),
-        "t10k-images-idx3-ubyte": (
-            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-        ),
-        "t10k-labels-idx1-ubyte": (
-            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-        ),
-    },
-    "fashion-mnist": {
-        "train-images-idx3-ubyte": (
-            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
-        ),
-        "train-labels-idx1-ubyte": (
-            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"
-        ),
-        "t10k-images-idx3-ubyte": (
-            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"
-        ),
-        "t10k-labels-idx1-ubyte": (
-            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"
-        ),
-    },
+DIGESTS = {
+    "mnist": (
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    "fashion-mnist": (
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
 }
+CONTENT = {kind: dict(zip(IDX_FILES, found, strict=True)) for kind, found in DIGESTS.items()}
 SITES = {"mnist": MNIST_MIRROR, "fashion-mnist": FASHION_SITE}
 ENTRY = {"mnist": "mnist_bags", "fashion-mnist": "fashion_mnist_bags"}
 N_BAGS = {"train": 5600, "test": 1400}
@@ -93,8 +78,8 @@ def fetch_mnist_bags(
     Returns the bags and the true instance labels (N,), for evaluation. Images come twice only
     where there are too few of their kind.
     """
-    request = _Request(subset, n_bags, bag_size, positive, witness, pca, random_state)
-    return _image_bags("mnist", request, data_home, download)
+    how = (subset, n_bags, bag_size, positive, witness, pca, random_state, data_home, download)
+    return _image_bags("mnist", *how)
 
 
 def fetch_fashion_mnist_bags(
@@ -113,61 +98,25 @@ def fetch_fashion_mnist_bags(
 
     The arguments are those of `fetch_mnist_bags`.
     """
-    request = _Request(subset, n_bags, bag_size, positive, witness, pca, random_state)
-    return _image_bags("fashion-mnist", request, data_home, download)
+    how = (subset, n_bags, bag_size, positive, witness, pca, random_state, data_home, download)
+    return _image_bags("fashion-mnist", *how)
 
 
-class _Request:
-    """The checked arguments of the two functions above."""
-
-    def __init__(
-        self,
-        subset: str,
-        n_bags: int | None,
-        bag_size: int,
-        positive: Iterable[int] | int,
-        witness: tuple[int, int],
-        pca: int | None,
-        random_state: Any,
-    ) -> None:
-        self.subset = check_choice("subset", subset, tuple(N_BAGS))
-        self.n_bags = N_BAGS[subset] if n_bags is None else n_bags
-        self.bag_size = bag_size
-        self.positive = check_positive(positive)
-        self.low, self.high = check_counts(self.n_bags, bag_size, witness)
-        self.pca = None if pca is None else check_integer("pca", pca, at_least=1)
-        if self.pca is not None and self.pca > 784:
-            raise ValueError(f"an image has 784 pixels, so pca is at most 784, got {pca}")
-        self.rng = np.random.default_rng(random_state)
-
-
-def _image_bags(kind: str, request: _Request, data_home: Home, download: bool) -> tuple[Bags, Ints]:
-    folder = data_folder(data_home)
-    images, classes = _images(kind, request.subset, folder, download)
-    rows, y, truth = _draw(np.isin(classes, request.positive), request)
-    X = _features(images, rows, request.pca, kind, folder, download)
-    bag = np.repeat(np.arange(request.n_bags), request.bag_size)
-    return Bags.from_arrays(X, bag, y=y), truth
-
-
-def _draw(is_positive: NDArray[np.bool_], request: _Request) -> tuple[Ints, Ints, Ints]:
-    """Rows of the images in each bag, labels of the bags and of the instances."""
-    n, rng = request.n_bags, request.rng
-    y = rng.permutation(np.arange(n) < n // 2).astype(np.int64)
-    n_witness = np.zeros(n, dtype=np.int64)
-    n_witness[y == 1] = balanced_counts(n // 2, request.low, request.high, rng)
-    truth = place_witnesses(n_witness, request.bag_size, rng)
-    rows = np.empty(len(truth), dtype=np.int64)
-    for kind in (0, 1):
-        pool = np.flatnonzero(is_positive == kind)
-        rows[truth == kind] = _cycled(pool, int(np.sum(truth == kind)), rng)
-    return rows, y, truth
-
-
-def _cycled(pool: Ints, n: int, rng: np.random.Generator) -> Ints:
-    """n entries in random order; none comes again before all others have come."""
-    rounds = [rng.permutation(pool) for _ in range(-(-n // len(pool)))]
-    return np.concatenate([*rounds, pool[:0]])[:n]
+def _image_bags(
+    kind: str, subset: str, n_bags: int | None, bag_size: int, positive: Iterable[int] | int,
+    witness: tuple[int, int], pca: int | None, random_state: Any, data_home: Home, download: bool,
+) -> tuple[Bags, Ints]:  # fmt: skip
+    """The bags of both functions above, with their arguments."""
+    check_choice("subset", subset, tuple(N_BAGS))
+    n = N_BAGS[subset] if n_bags is None else n_bags
+    wanted, counts = check_positive(positive), check_counts(n, bag_size, witness)
+    if pca is not None and check_integer("pca", pca, at_least=1) > 784:
+        raise ValueError(f"an image has 784 pixels, so pca is at most 784, got {pca}")
+    folder, rng = data_folder(data_home), np.random.default_rng(random_state)
+    images, classes = _images(kind, subset, folder, download)
+    rows, y, truth = draw_bags(np.isin(classes, wanted), n, bag_size, counts, rng)
+    X = _features(images, rows, pca, kind, folder, download)
+    return Bags.from_arrays(X, np.repeat(np.arange(n), bag_size), y=y), truth
 
 
 def _features(

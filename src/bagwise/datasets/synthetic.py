@@ -58,18 +58,12 @@ def make_bags(
     check_integer("n_bags", n_bags, at_least=2)
     check_integer("n_features", n_features, at_least=1)
     low, high = _check_size(bag_size)
-    for name, share, open_at_0 in (
-        ("witness_rate", witness_rate, True),
-        ("overlap", overlap, True),
-        ("spatial_correlation", 0.0 if spatial_correlation is None else spatial_correlation, False),
-        ("label_noise", label_noise, False),
-        ("positive_share", positive_share, False),
-    ):
-        _check_share(name, share, open_at_0)
+    _check_shares(True, witness_rate=witness_rate, overlap=overlap)
+    _check_shares(False, label_noise=label_noise, positive_share=positive_share)
+    _check_shares(False, spatial_correlation=spatial_correlation or 0.0)
     rng = np.random.default_rng(random_state)
     positive = rng.permutation(np.arange(n_bags) < round(positive_share * n_bags))
     sizes = rng.integers(low, high + 1, n_bags)
-    spatial = spatial_correlation is not None
     grids = [_grid(int(n)) for n in sizes]
     truth = [
         _witnesses(xy, int(k), spatial_correlation or 0.0, rng)
@@ -79,9 +73,8 @@ def make_bags(
     X = rng.standard_normal((len(labels), n_features))
     X += labels[:, None] * shift_of(overlap) / np.sqrt(n_features)
     y = (positive ^ (rng.random(n_bags) < label_noise)).astype(np.int64)
-    bag = np.repeat(np.arange(n_bags), sizes)
-    coords = np.concatenate(grids) if spatial else None
-    return Bags.from_arrays(X, bag, y=y, coords=coords), labels
+    coords = None if spatial_correlation is None else np.concatenate(grids)
+    return Bags.from_arrays(X, np.repeat(np.arange(n_bags), sizes), y=y, coords=coords), labels
 
 
 def shift_of(overlap: float) -> float:
@@ -131,8 +124,9 @@ def _check_size(bag_size: int | tuple[int, int]) -> tuple[int, int]:
     return low, high
 
 
-def _check_share(name: str, share: Any, open_at_0: bool) -> None:
-    ok = isinstance(share, int | float | np.number) and 0 <= share <= 1
-    if not ok or (open_at_0 and share == 0):
-        bounds = "above 0 and at most 1" if open_at_0 else "from 0 to 1"
-        raise ValueError(f"{name} must be a number {bounds}, got {share!r}")
+def _check_shares(open_at_0: bool, **shares: Any) -> None:
+    for name, share in shares.items():
+        ok = isinstance(share, int | float | np.number) and 0 <= share <= 1
+        if not ok or (open_at_0 and share == 0):
+            bounds = "above 0 and at most 1" if open_at_0 else "from 0 to 1"
+            raise ValueError(f"{name} must be a number {bounds}, got {share!r}")

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
+from bagwise.deep.files import read_network, save_network
 from bagwise.io.requirements import require
 from bagwise.models._base import bag_accuracy
 from bagwise.models.fitting import all_or_nothing
@@ -191,8 +192,6 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
 
         With `overwrite=False` an existing file is kept and FileExistsError raised.
         """
-        from bagwise.deep.files import save_network
-
         check_is_fitted(self)
         save_network(self, path, overwrite=overwrite)
 
@@ -247,6 +246,15 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
         for name in ("dropout", "validation_size"):
             if check_number(name, getattr(self, name), at_least=0) >= 1:
                 raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
+
+
+def load_network(path: str | os.PathLike[str], *, encoder: Any = None) -> AttentionMIL:
+    """Read a network that `AttentionMIL.save` wrote; nothing in the file is run.
+
+    `encoder` is needed if the network was trained with a `torch.nn.Module` of yours: a module of
+    the same architecture, whose weights are then replaced by those of the file.
+    """
+    return read_network(AttentionMIL, path, encoder)
 
 
 def require_torch() -> Any:

@@ -1,9 +1,8 @@
 """Weakly supervised detection: find objects after training on labels of whole images [V17, 3.3]."""
 
 from bagwise.bags.boxes import Box, Detection, iou
-from bagwise.detection.detector import WeaklySupervisedDetector
+from bagwise.detection.detector import WeaklySupervisedDetector, load_detector
 from bagwise.detection.encoders import GradientHistograms, Pixels, crops
-from bagwise.detection.loading import load_detector
 from bagwise.detection.metrics import (
     average_precision,
     corloc,

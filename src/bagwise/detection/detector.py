@@ -17,7 +17,7 @@ from bagwise.bags import Bags
 from bagwise.bags.boxes import Box, Detection, as_boxes, boxes_of, iou
 from bagwise.core.parameters import check_integer, check_number
 from bagwise.detection.encoders import GradientHistograms
-from bagwise.detection.files import save_detector
+from bagwise.detection.files import read_detector, save_detector
 from bagwise.detection.nms import non_maximum_suppression
 from bagwise.detection.proposals import SlidingWindows
 from bagwise.detection.targets import check_boxed_images, image_targets
@@ -269,6 +269,21 @@ class WeaklySupervisedDetector(BaseEstimator):
                 f"negative_overlap={self.negative_overlap} must not exceed "
                 f"positive_overlap={self.positive_overlap}"
             )
+
+
+def load_detector(
+    path: str | os.PathLike[str],
+    *,
+    proposals: Callable[[Any], Any] | None = None,
+    encoder: Callable[[Any, Any], Any] | None = None,
+) -> WeaklySupervisedDetector:
+    """Read a detector that `WeaklySupervisedDetector.save` wrote; nothing in the file is run.
+
+    `proposals` and `encoder` are needed where the detector was trained with callables of yours,
+    whose code is not in the file: pass the same ones.
+    """
+    given = {"proposals": proposals, "encoder": encoder}
+    return read_detector(WeaklySupervisedDetector, path, given)
 
 
 def _as_bags(raw: list[Floats], pca: PCA | None) -> Bags:

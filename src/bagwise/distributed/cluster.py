@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
 
 RETRIES = 3  # of a part that fails, on any worker
-POLL = 20.0  # seconds between looks at whether there are workers at all
+POLL = 5.0  # seconds between looks at whether there are workers at all, and at stuck tasks
 PATIENCE = 300.0  # seconds without any worker after which a fit gives up
 
 
@@ -138,6 +138,8 @@ class Cluster:
         try:
             while not (await asyncio.wait([results], timeout=POLL))[0]:
                 alone = 0.0 if await self._has_workers() else alone + POLL
+                if alone == 0:
+                    await self._free_stuck_tasks()
                 if alone >= PATIENCE:
                     raise LonelyError(
                         f"there has been no Dask worker for {alone:.0f} seconds; start workers and "
@@ -147,11 +149,29 @@ class Cluster:
         finally:
             results.cancel()  # after Ctrl-C nobody waits for them
 
+    async def _free_stuck_tasks(self) -> None:
+        """Let tasks of workers that are gone run elsewhere.
+
+        Dask looks once whether a task may run on others than the worker that it was dealt to. If
+        there is no worker at all at that moment, since they are just being started again, the task
+        waits for that address for ever.
+        """
+        with suppress(OSError, RuntimeError, ValueError):  # a scheduler that runs nothing of ours
+            await self.client.run_on_scheduler(_free_stuck)
+
     async def _has_workers(self) -> bool:
         try:
             return bool(await self.client.nthreads())
         except Exception:  # nobody answers
             return False
+
+
+def _free_stuck(dask_scheduler: Any) -> None:
+    stuck = [task for task in dask_scheduler.unrunnable if task.loose_restrictions]
+    for task in stuck:
+        task.worker_restrictions = None
+    runnable = {task.key: "processing" for task in stuck}
+    dask_scheduler.transitions(runnable, stimulus_id="bagwise-free-stuck")
 
 
 class _PartFault(Exception):

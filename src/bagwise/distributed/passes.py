@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add, itemgetter
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.rows import ScaledRows, is_elsewhere
-from bagwise.core.features import Whitener
+from bagwise.core.features import Features
 from bagwise.core.inference.feature_store import RecomputedChunks, store
 from bagwise.core.inference.passes import FeatureSource, Sweeper, TrainingData
 from bagwise.core.inference.stats import Chunk
@@ -32,11 +32,13 @@ def training_data(X: Any, *parts: Any) -> TrainingData:
 class DistributedData(TrainingData):
     """Training data whose features are computed and kept by workers."""
 
-    def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> DaskSweeper:
+    def sweeper(
+        self, whitener: Features, *, recompute: bool = True, dtype: Any = None
+    ) -> DaskSweeper:
         """Passes over the workers' chunks."""
-        return DaskSweeper(self, whitener)
+        return DaskSweeper(self, whitener, recompute=recompute, dtype=dtype)
 
-    def one_pass(self, whitener: Whitener, step: Callable[[Chunk], S]) -> S:
+    def one_pass(self, whitener: Features, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, each part's on its worker."""
         rows, dtype = self.rows, FeatureSource(self, whitener).dtype
         futures = [
@@ -53,7 +55,9 @@ class DistributedData(TrainingData):
             X = ScaledRows(X, self.X.shift, self.X.scale, self.X.dtype)
         known = None if self.known is None else self.known[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return DistributedData(X, offsets, self.T[bags], known, self.chunk_size)
+        return DistributedData(
+            X, offsets, self.T[bags], known, self.chunk_size, memory_budget=self.memory_budget
+        )
 
     @property
     def rows(self) -> DaskRows:
@@ -105,19 +109,9 @@ class Part:
             X = ScaledRows(X, shift, scale, self.dtype)
         return TrainingData(X, self.offsets, self.T, self.known, self.chunk_size, self.graph)
 
-    def chunks(self, X: Any, whitener: Whitener, dtype: np.dtype[Any]) -> list[Chunk]:
-        """Features of the part's bags, numbered as in the whole data."""
-        source = FeatureSource(self.data(X), whitener, dtype)
-        kept = store(source, len(whitener.Z), self.memory_budget, recompute=False)
-        return [self._numbered(chunk) for chunk in kept]
-
-    def passing(self, X: Any, whitener: Whitener, dtype: np.dtype[Any]) -> Iterator[Chunk]:
-        """The same one by one, and none of them kept."""
-        source = FeatureSource(self.data(X), whitener, dtype)
-        return (self._numbered(chunk) for chunk in RecomputedChunks(source))
-
-    def _numbered(self, chunk: Chunk) -> Chunk:
-        return replace(chunk, start=chunk.start + self.start)
+    def source(self, X: Any, whitener: Features, dtype: np.dtype[Any]) -> FeatureSource:
+        """Computes features of the part's bags, numbered as in the whole data."""
+        return FeatureSource(self.data(X), whitener, dtype, self.start)
 
 
 FRESH_START = 10  # sweeps after which values per instance are handed to workers anew
@@ -126,13 +120,15 @@ FRESH_START = 10  # sweeps after which values per instance are handed to workers
 class DaskSweeper(Sweeper):
     """Sums of a step over chunks that stay with their workers."""
 
-    def __init__(self, data: DistributedData, whitener: Whitener) -> None:
+    def __init__(
+        self, data: DistributedData, whitener: Features, *, recompute: bool, dtype: Any
+    ) -> None:
         self.whitener = whitener
         rows = data.rows
         self.cluster = rows.cluster
-        dtype = FeatureSource(data, whitener).dtype
+        dtype = FeatureSource(data, whitener, dtype).dtype
         self._chunks = [
-            self.cluster.submit(_build, X, data.part(i), whitener, dtype)
+            self.cluster.submit(_build, X, data.part(i), whitener, dtype, recompute)
             for i, X in enumerate(rows.futures)
         ]
         self._values: list[Any] = [None] * len(self._chunks)
@@ -178,21 +174,24 @@ def _same(values: Any) -> Any:
     return values
 
 
-def _build(X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any]) -> PartChunks:
-    return PartChunks(part.chunks(X, whitener, dtype))
+def _build(
+    X: Any, part: Part, whitener: Features, dtype: np.dtype[Any], recompute: bool
+) -> Sequence[Chunk]:
+    kept = store(part.source(X, whitener, dtype), part.memory_budget, recompute=recompute)
+    return PartChunks(kept) if isinstance(kept, list) else kept
 
 
 def _pass_over(
-    X: Any, part: Part, whitener: Whitener, dtype: np.dtype[Any], step: Callable[[Chunk], Any]
+    X: Any, part: Part, whitener: Features, dtype: np.dtype[Any], step: Callable[[Chunk], Any]
 ) -> Any:
-    return reduce(add, map(step, part.passing(X, whitener, dtype)))
+    return reduce(add, map(step, RecomputedChunks(part.source(X, whitener, dtype))))
 
 
-def _sum(step: Callable[[Chunk], Any], chunks: PartChunks) -> Any:
+def _sum(step: Callable[[Chunk], Any], chunks: Sequence[Chunk]) -> Any:
     return reduce(add, map(step, chunks))
 
 
-def _stateful_sum(step: Any, chunks: PartChunks, values: dict[str, Array] | None) -> Any:
+def _stateful_sum(step: Any, chunks: Sequence[Chunk], values: dict[str, Array] | None) -> Any:
     # A worker's threads may share what they were sent; what a step keeps is its own.
     sites = copy.copy(step.func.__self__)
     sites.restore(values or {}, chunks[0].start)

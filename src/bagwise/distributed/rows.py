@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.rows import RowSource, column_moments, column_range
+from bagwise.bags.rows import RowSource, column_moments, column_range, row_digest
 from bagwise.distributed.cluster import Cluster
 
 Array = NDArray[Any]
@@ -61,12 +61,6 @@ class DaskRows(RowSource):
         ]
         return DaskRows(cluster, futures, [len(at) for at in places], self.shape[1], self.dtype)
 
-    def mapped(self, function: Callable[[Any], Array], n_features: int) -> DaskRows:
-        """The same rows with other features, computed by the workers in float64."""
-        futures = [self.cluster.submit(function, X) for X in self.futures]
-        sizes = np.diff(self.starts).tolist()
-        return DaskRows(self.cluster, futures, sizes, n_features, np.float64)
-
     def moments(self) -> tuple[Array, Array]:
         """Mean and variance of each column, each part's on its worker."""
         futures = [self.cluster.submit(column_moments, X) for X in self.futures]
@@ -84,6 +78,14 @@ class DaskRows(RowSource):
         futures = [self.cluster.submit(column_range, X) for X in self.futures]
         lows, highs = zip(*self.cluster.gather(futures), strict=True)
         return np.min(lows, axis=0), np.max(highs, axis=0)
+
+    def digest(self, first: int = 0) -> int:
+        """`row_digest` of all rows, each part's by its worker."""
+        starts = (first + self.starts[:-1]).tolist()
+        futures = [
+            self.cluster.submit(row_digest, X, a) for X, a in zip(self.futures, starts, strict=True)
+        ]
+        return sum(self.cluster.gather(futures)) % 2**64
 
 
 def _rows(X: Any, index: NDArray[np.int64]) -> Array:

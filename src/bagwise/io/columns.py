@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bagwise.bags.column_names import KNOWN, find, find_coords, numbers_rows
 from bagwise.bags.decimal_commas import EMPTY
 from bagwise.bags.frame_columns import rows_counted
+from bagwise.bags.messages import Note
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Columns:
     >>> guessed.bag, guessed.label, guessed.coords
     ('slide', 'diagnosis', ('x', 'y'))
     >>> notes[0]
-    "bag column: 'slide' (guessed from its name; set it with --bag)"
+    "bag column: 'slide' (guessed from its name; choose with bag=)"
     """
 
     bag: str | None = None
@@ -61,7 +62,7 @@ def guess(
     skip: Sequence[str] = (),
     source: str = "the table",
     remembered: Columns | None = None,
-) -> tuple[Columns, list[str]]:
+) -> tuple[Columns, list[Note]]:
     """Fill in the columns that were not named, and say which were guessed.
 
     `taken` are columns that are something else, e.g. features of a model; `skip` are roles that
@@ -71,7 +72,7 @@ def guess(
     _check_once(asked.named())
     asked = _recall(header, asked, remembered or Columns(), {*taken}, skip)
     used = {*asked.named(), *taken}
-    notes: list[str] = []
+    notes: list[Note] = []
     result = asked
     if not asked.coords and "coords" not in skip:
         coords = find_coords(header, used)
@@ -86,11 +87,12 @@ def guess(
                 used.add(found)
                 result = replace(result, **_one(role, found))
                 notes.append(_note(f"{role.replace('_', ' ')} column", repr(found), role))
-    notes.sort(key=lambda n: not n.startswith("bag column"))
+    notes.sort(key=lambda note: note.parts[2] != "bag")
     if result.bag is None:
         raise TableError(
             f"{source} has no column that looks like bag ids; its columns are "
-            f"{show_names(header)}; name it with --bag COLUMN"
+            f"{show_names(header)}; name it",
+            argument="bag",
         )
     return result, notes
 
@@ -113,8 +115,8 @@ def _one(role: str, column: str) -> dict[str, Any]:
     return {role: column}
 
 
-def _note(what: str, names: str, role: str) -> str:
-    return f"{what}: {names} (guessed from its name; set it with --{role.replace('_', '-')})"
+def _note(what: str, names: str, role: str) -> Note:
+    return Note(f"{what}: {names}", "guessed from its name", role)
 
 
 def _check_there(header: Sequence[str], names: Sequence[str], source: str) -> None:
@@ -132,7 +134,7 @@ def _check_once(names: Sequence[str]) -> None:
 
 def pick_features(
     frame: pd.DataFrame, columns: Columns, source: str = "the table"
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], list[Note]]:
     """Feature columns by pattern, or else all other numeric ones; and notes on those left out."""
     others = [str(c) for c in frame.columns if c not in columns.named()]
     if columns.features:
@@ -148,18 +150,17 @@ def pick_features(
     if not usable:
         raise TableError(
             f"{source} has no numeric columns left for features among {show_names(others)}; name "
-            "them with --features 'pattern'"
+            "them, or a pattern",
+            argument="features",
         )
-    notes = [f"features: {_count(usable)} (all other numeric columns; choose with --features)"]
+    notes = [Note(f"features: {_count(usable)}", "all other numeric columns", "features")]
     numbers = {"row numbers or ids by name": numbered, "counting rows, of all or of a bag": counts}
+    numbers["not numeric"] = left
     notes += [
-        f"left out, {why}: {show_names(names)} (if they are features, choose all of them with "
-        "--features)"
+        Note(f"left out, {why}: {show_names(names)}", "these are no features", "features")
         for why, names in numbers.items()
         if names
     ]
-    if left:
-        notes.append(f"left out, not numeric: {show_names(left)}")
     return usable, notes
 
 
@@ -193,12 +194,13 @@ def almost_numeric(column: pd.Series) -> tuple[int, Any] | None:
         if isinstance(value, str) and value.strip().lower() in EMPTY:
             continue
         filled += 1
-        if not _is_number(value):
+        if not is_number(value):
             bad.append((row, value))
     return bad[0] if 0 < len(bad) < MANY_BAD_CELLS * filled else None
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a cell is a number, or text that says one."""
     try:
         float(value)
     except (TypeError, ValueError):

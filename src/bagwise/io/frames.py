@@ -7,15 +7,17 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.io.columns import Columns, guess
-from bagwise.io.row_places import Places
-from bagwise.io.streams import CheckedText, TableError, open_source
+from bagwise.bags.messages import Note
+from bagwise.io.columns import Columns
+from bagwise.io.requirements import require
+from bagwise.io.streams import CheckedText, Places, TableError, one_line, open_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,77 +34,80 @@ Rows = Callable[[list[str]], "pd.DataFrame"]
 
 def require_io() -> None:
     """Raise an ImportError that names the extra where pandas or pyarrow is missing."""
-    try:
-        import pandas
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f'tables need {error.name}, which is not installed; run: pip install "bagwise[io]"'
-        ) from error
-    del pandas
+    for package in ("pandas", "pyarrow"):
+        require(package, what="reading and writing tables", extra="io")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A table, what its columns are, notes on what was guessed, and how to name its rows.
+
+    `raw` gives columns as they stand in the file.
+    """
+
+    table: pd.DataFrame
+    columns: Columns
+    notes: list[Note]
+    places: Places
+    raw: Rows
 
 
 def read_frame(
     path: str,
     name: str,
-    asked: Columns,
-    taken: Sequence[str],
+    find: Callable[[list[str]], tuple[Columns, list[Note]]],
     delimiter: str | None,
-    skip: Sequence[str],
-    remembered: Columns | None = None,
     *,
+    taken: Sequence[str] = (),
     keep_text: bool = False,
-) -> tuple[pd.DataFrame, Columns, list[str], Places, Rows]:
-    """The whole table, what its columns are, notes on what was guessed, and how to name rows.
+) -> Frame:
+    """The whole table; `find` says what its columns are, of which a model has `taken` some.
 
-    The last result gives columns as they stand in the file: with `keep_text`, cells of text
-    files that are no features are the text itself, so that dates and 0.10 stay what they are.
+    With `keep_text`, raw cells of text files that are no features are the text itself, so that
+    dates and 0.10 stay what they are.
     """
     ending = _ending(path)
     if path != "-" and os.path.isdir(path):
-        raise TableError(f"{path} is a folder; for HDF5 features pass its slides CSV: --slides")
+        raise TableError(f"{path} is a folder; for HDF5 features pass its CSV", argument="slides")
     if ending in (".parquet", ".pq", ".feather", ".arrow"):
         table = _read_arrow(path, ending, name)
         frame = table.to_pandas()
-        found, notes = guess(
-            [*frame.columns], asked, taken=taken, skip=skip, source=name, remembered=remembered
-        )
         # Whole numbers with gaps would become floats, which have fewer digits.
-        return (
-            *(frame, found, notes, Places(name, lines=False)),
-            lambda columns: table.select(columns).to_pandas(
-                integer_object_nulls=True, ignore_metadata=True
-            ),
-        )
+        typed = {"integer_object_nulls": True, "ignore_metadata": True}
+        raw: Rows = lambda columns: table.select(columns).to_pandas(**typed)  # noqa: E731
+        return Frame(frame, *find([*frame.columns]), Places(name, lines=False), raw)
     if ending in _SHEETS:
         raise TableError(f"{name} is a spreadsheet; save it as CSV there, and pass the .csv file")
     if path != "-" and delimiter is None and ending not in DELIMITERS:
         raise TableError(
             f"{name} ends in {ending or 'nothing'!r}, which is none of .csv, .tsv, .parquet, "
-            ".feather (or .csv.gz, .tsv.gz); rename it, or pass --delimiter"
+            ".feather (or .csv.gz, .tsv.gz); rename it, or say how it is delimited",
+            argument="delimiter",
         )
     with open_source(path) as source:
         checked = CheckedText(source, name)
         stream: Any = io.BufferedReader(checked, 2**20)
         header, sep = _header(stream, name, delimiter or DELIMITERS.get(ending))
-        found, notes = guess(
-            header, asked, taken=taken, skip=skip, source=name, remembered=remembered
-        )
-        as_text = [*found.as_text()]
-        if keep_text:
-            as_text += _not_features(stream, header, sep, taken, found)
-        frame = _read_text(stream, header, sep, as_text, name)
+        found, notes = find(header)
+        kept = _not_features(stream, header, sep, taken, found) if keep_text else []
+        frame = _read_text(stream, header, sep, [*found.as_text(), *kept], name)
+    raw_frame = _with_types(frame, found, kept)
+    # Not where cells have line ends inside, or lines are empty.
+    places = Places(name, lines=checked.n_lines == len(frame) + 1)
+    return Frame(frame, found, notes, places, lambda columns: raw_frame[columns])
+
+
+def _with_types(frame: pd.DataFrame, found: Columns, kept: Sequence[str]) -> pd.DataFrame:
+    """Give columns of text their types; the frame as it stood but for ids that are numbers."""
     for column in found.as_text():
         frame[column] = plain_values(frame[column].to_numpy(), floats=column == found.label)
     raw = frame.copy(deep=False)
     if found.label is not None:
         frame[found.label] = booleans_if_all(frame[found.label].to_numpy())
-    for column in set(as_text) - set(found.as_text()):
+    for column in set(kept) - set(found.as_text()):
         if column in found.named():  # coordinates and instance labels, which are numbers
             frame[column] = numbers_if_all(frame[column])
-    # Not where cells have line ends inside, or lines are empty.
-    places = Places(name, lines=checked.n_lines == len(frame) + 1)
-    return frame, found, notes, places, lambda columns: raw[columns]
+    return raw
 
 
 def _not_features(
@@ -176,11 +181,13 @@ def _check_delimiter(header: list[str], sep: str, name: str) -> None:
         return
     other = next((d for d in _NAMES_OF if d != sep and d in header[0]), None)
     if other is not None:
-        hint = f"it looks delimited by {_NAMES_OF[other]}: pass --delimiter {other!r}"
+        hint = f"it looks delimited by {_NAMES_OF[other]}: pass {other!r}"
     else:
         hint = "bags and features need two columns or more"
     split_at = _NAMES_OF.get(sep, repr(sep))
-    raise TableError(f"{name} has only one column when split at each {split_at}; {hint}")
+    raise TableError(
+        f"{name} has only one column when split at each {split_at}; {hint}", argument="delimiter"
+    )
 
 
 def _check_distinct(header: Sequence[str], name: str) -> None:
@@ -292,8 +299,3 @@ def with_numbers(frame: pd.DataFrame) -> pd.DataFrame:
         if all(isinstance(v, str) for v in frame[column]):
             typed[column] = numbers_if_all(frame[column])
     return typed
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line."""
-    return " ".join(str(error).split())

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.bags.messages import InputError
 from bagwise.core.parameters import check_choice
 from bagwise.io.frames import plain_values
 from bagwise.io.hdf5 import read_slide_h5
@@ -79,7 +80,8 @@ def list_slides(
 ) -> SlideList:
     """The slides of a CSV with their files; arguments are those of `read_slide_table`."""
     _check_folder(Path(folder))
-    rows = _read_rows(Path(table), [c for c in (case, slide, label) if c is not None], slide)
+    columns = {"case": case, "slide": slide, "label": label}
+    rows = _read_rows(Path(table), {role: c for role, c in columns.items() if c is not None})
     paths = [_find(Path(folder), row[slide]) for row in rows]
     absent = [row[slide] for row, path in zip(rows, paths, strict=True) if path is None]
     if absent:
@@ -138,23 +140,24 @@ def _check_folder(folder: Path) -> None:
         raise NotADirectoryError(f"{folder} is no folder; give the folder of the slides' features")
 
 
-def _read_rows(path: Path, columns: list[str], slide: str) -> list[dict[str, str]]:
+def _read_rows(path: Path, columns: dict[str, str]) -> list[dict[str, str]]:
     names, rows = _read_csv(path)
-    lacking = [c for c in columns if c not in names]
-    if lacking:
-        raise ValueError(
-            f"{path} has no column {lacking[0]!r}; it has {names}; name the columns "
-            "with case=, slide=, label= (--group, --bag, --label)"
-        )
+    for role, column in columns.items():
+        if column not in names:
+            raise InputError(
+                f"{path} has no column {column!r}; it has {names}; name the right one",
+                argument=role,
+            )
     for number, row in enumerate(rows, start=2):
         if None in row:  # where csv puts what is beyond the last column
             raise ValueError(f"{path}, line {number}: more fields than column names; correct it")
-        empty = [c for c in columns if not (row[c] or "").strip()]
+        empty = [c for c in columns.values() if not (row[c] or "").strip()]
         if empty:
             raise ValueError(f"{path}, line {number}: column {empty[0]!r} is empty; fill it in")
     if not rows:
         raise ValueError(f"{path} lists no slide")
-    twice = [name for name, count in Counter(row[slide] for row in rows).items() if count > 1]
+    counts = Counter(row[columns["slide"]] for row in rows)
+    twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise ValueError(f"{path} lists slide {twice[0]!r} more than once; keep one row for each")
     return rows

@@ -9,7 +9,10 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import BinaryIO, cast
+
+from bagwise.bags.messages import ROW, InputError
 
 # A line of 100 000 features takes about 2 MB. Anything far above is not a table, and reading it
 # to its end would fill the memory.
@@ -18,8 +21,38 @@ _BLOCK_BYTES = 2**20
 _BOM = b"\xef\xbb\xbf"
 
 
-class TableError(ValueError):
+class TableError(InputError):
     """A table cannot be read as bags; the message says where and what to do."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Rows of a table: by line where each row is one line of text, else counted from 0.
+
+    >>> Places("t.csv", lines=True).of(0), Places("t.parquet", lines=False).of(0)
+    ('line 2', 'data row 0 (0-based)')
+    """
+
+    name: str
+    lines: bool
+
+    def of(self, row: int) -> str:
+        """The place of a row, counted from 0."""
+        return f"line {row + 2}" if self.lines else f"data row {row} (0-based)"
+
+    def error(self, error: Exception) -> TableError:
+        """An error about arrays as one about the file that they come from."""
+        if isinstance(error, TableError):
+            return error
+        if not isinstance(error, InputError):
+            return TableError(f"{self.name}: {one_line(error)}")
+        place = "" if error.row is None else self.of(error.row)
+        return TableError(f"{self.name}: {error.text.replace(ROW, place)}", argument=error.argument)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line."""
+    return " ".join(str(error).split())
 
 
 @contextmanager

@@ -6,25 +6,28 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags import Bags, inputs
-from bagwise.bags.checks import show
+from bagwise.bags import Bags
 from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
+from bagwise.bags.messages import ROW, InputError, Note, show
 from bagwise.io.columns import (
+    ROLES,
     Columns,
     almost_numeric,
+    guess,
     is_list_valued,
+    is_number,
     pick_features,
     show_names,
 )
-from bagwise.io.frames import one_line, read_frame, require_io
-from bagwise.io.row_places import Places
-from bagwise.io.streams import TableError
+from bagwise.io.frames import read_frame, require_io
+from bagwise.io.streams import Places, TableError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +40,7 @@ class Table:
     bags: Bags
     rows: pd.DataFrame  # all columns that are not features, in the order of the file
     columns: Columns
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     places: Places
     pixels: NDArray[Any] | None = None  # of the rows, where coords of the bags count grid cells
 
@@ -83,9 +86,9 @@ def read_table(
     asked = columns or Columns()
     # A column named as a feature is not taken for anything else; a pattern may well match ids.
     taken = (*_taken(feature_names), *asked.features)
-    frame, found, notes, places, raw = read_frame(
-        *(os.fspath(path), name, asked, taken, delimiter, skip, remembered), keep_text=keep_text
-    )
+    find = partial(guess, asked=asked, taken=taken, skip=skip, source=name, remembered=remembered)
+    read = read_frame(os.fspath(path), name, find, delimiter, taken=taken, keep_text=keep_text)
+    frame, found, places = read.table, read.columns, read.places
     if len(frame) == 0:
         raise TableError(f"{name} has a header but no rows; one row per instance is needed")
     if feature_names is None:
@@ -101,8 +104,8 @@ def read_table(
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
     bags = _make_bags(frame, found, X, names, places)
-    rest = raw([c for c in frame.columns if c not in chosen])
-    return Table(bags, rest, replace(found, features=tuple(chosen)), (*notes, *more), places)
+    rest = read.raw([c for c in frame.columns if c not in chosen])
+    return Table(bags, rest, replace(found, features=tuple(chosen)), (*read.notes, *more), places)
 
 
 def _taken(feature_names: Sequence[str] | None) -> tuple[str, ...]:
@@ -135,7 +138,8 @@ def _check_left_out(
         if slip is not None:
             raise TableError(
                 f"{places.name}, {places.of(slip[0])}: column {column!r} is numeric but for a few "
-                f"cells such as {slip[1]!r:.40}; correct them, or choose columns with --features"
+                f"cells such as {slip[1]!r:.40}; correct them, or choose the columns",
+                argument="features",
             )
 
 
@@ -146,7 +150,8 @@ def _refuse_decimal_commas(frame: pd.DataFrame, columns: Sequence[str], name: st
         cell = next(v for v in frame[bad[0]] if isinstance(v, str) and "," in v)
         raise TableError(
             f"{name} has decimal commas in {_columns(bad)}, such as {cell!r:.40}; {REMEDY}; or "
-            "choose other columns with --features"
+            "choose other columns",
+            argument="features",
         )
 
 
@@ -158,7 +163,7 @@ def _by_name(frame: pd.DataFrame, columns: Columns, wanted: Sequence[str], name:
     if twice := [c for c in columns.named() if c in wanted]:
         raise TableError(
             f"column {twice[0]!r} of {name} is a feature of the model, so it has no other meaning; "
-            "name another column, or fit again with --features"
+            "name another column, or fit again with other features"
         )
     missing = [f for f in wanted if f not in frame.columns]
     stem = list_column(wanted)
@@ -189,21 +194,21 @@ def _feature_matrix(
         return X, [f"{chosen[0]}[{j}]" for j in range(X.shape[1])]
     for column in chosen:
         if frame[column].dtype.kind not in "iufb":
-            raise TableError(_not_numeric(frame[column], places))
+            _refuse_text(frame[column], places)
     X = frame[chosen].to_numpy()
     return (X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)), chosen
 
 
-def _not_numeric(column: pd.Series, places: Places) -> str:
+def _refuse_text(column: pd.Series, places: Places) -> NoReturn:
+    rule, remedy = f"the feature {column.name!r} must be a number", "choose other columns"
     for row, value in enumerate(column):
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            return (
-                f"{places.name}, {places.of(row)}: the feature {column.name!r} must be a number; "
-                f"got {value!r:.40}; correct it, or choose other columns with --features"
+        if not is_number(value):
+            raise TableError(
+                f"{places.name}, {places.of(row)}: {rule}; got {value!r:.40}; correct it, or "
+                f"{remedy}",
+                argument="features",
             )
-    return f"{places.name}: the feature {column.name!r} must be numbers; got {column.dtype}"
+    raise TableError(f"{places.name}: {rule}; got {column.dtype}; {remedy}", argument="features")
 
 
 def _stack_lists(column: pd.Series, places: Places) -> NDArray[Any]:
@@ -228,61 +233,42 @@ def _stack_lists(column: pd.Series, places: Places) -> NDArray[Any]:
 def _make_bags(
     frame: pd.DataFrame, columns: Columns, X: NDArray[Any], names: list[str], places: Places
 ) -> Bags:
+    if columns.label is not None:  # categories are as good as text: choose_classes orders them
+        frame = frame.assign(**{columns.label: frame[columns.label].to_numpy()})
     try:
-        _check_text(frame, columns, places)
-        ids = inputs.frame_column(frame, columns.bag)
-        _check_instance_ids(frame, columns, places)
-        coords = [*columns.coords]
-        per_row = {
-            "instance_labels": columns.instance_label and frame[columns.instance_label].to_numpy(),
-            "instance_ids": columns.instance_id and inputs.frame_column(frame, columns.instance_id),
-            "coords": _coordinates(frame, coords) if coords else None,
-        }
-        return Bags.from_arrays(
-            X,
-            ids,
-            y=_per_bag(frame, columns.label, ids),
-            groups=_per_bag(frame, columns.group, ids),
-            feature_names=names,
-            **per_row,
-        )
-    except TableError:
-        raise
+        _check_text(frame, columns)
+        _check_instance_ids(frame, columns)
+        for column in columns.coords:
+            if frame[column].dtype.kind not in "iuf":
+                raise InputError(f"coordinates must be numbers; column {column!r} is not")
+        roles = {role: getattr(columns, role) for role in ROLES}
+        return Bags._from_columns(frame, X, names, **roles, coords=[*columns.coords])
     except (TypeError, ValueError) as error:
-        raise TableError(f"{places.name}: {places.told(one_line(error))}") from error
+        raise places.error(error) from error
 
 
-def _per_bag(frame: pd.DataFrame, column: str | None, ids: NDArray[Any]) -> NDArray[Any] | None:
-    return None if column is None else inputs.frame_per_bag(frame, column, ids)
-
-
-def _coordinates(frame: pd.DataFrame, coords: list[str]) -> NDArray[np.float64]:
-    for column in coords:
-        if frame[column].dtype.kind not in "iuf":
-            raise ValueError(f"coordinates must be numbers; column {column!r} is not")
-    return frame[coords].to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def _check_text(frame: pd.DataFrame, columns: Columns, places: Places) -> None:
+def _check_text(frame: pd.DataFrame, columns: Columns) -> None:
     """Refuse empty cells among ids and labels: text that is empty is a missing value."""
     for column in columns.as_text():
         values = frame[column]
         empty = values.isna().to_numpy() | (values == "").to_numpy()
         if empty.any():
-            raise ValueError(
-                f"{places.of(int(np.argmax(empty)))} has no value in column {column!r}; every "
-                "instance needs one: fill it in, or drop these rows"
+            raise InputError(
+                f"{ROW} has no value in column {column!r}; every instance needs one: fill it in, "
+                "or drop these rows",
+                int(np.argmax(empty)),
             )
 
 
-def _check_instance_ids(frame: pd.DataFrame, columns: Columns, places: Places) -> None:
+def _check_instance_ids(frame: pd.DataFrame, columns: Columns) -> None:
     if columns.instance_id is None:
         return
     again = frame.duplicated([columns.bag, columns.instance_id]).to_numpy()
     if again.any():
         row = int(np.argmax(again))
         bag, instance = (frame[c].iloc[row] for c in (columns.bag, columns.instance_id))
-        raise ValueError(
-            f"{places.of(row)} repeats the instance id {show(instance)} of bag "
-            f"{show(bag)}; ids must be distinct inside a bag: correct or drop one of the rows"
+        raise InputError(
+            f"{ROW} repeats the instance id {show(instance)} of bag {show(bag)}; ids must be "
+            "distinct inside a bag: correct or drop one of the rows",
+            row,
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Spreadsheets run a cell that begins with one of these as a formula, unless it is a number.
+_INVISIBLE = "\ufeff\ufffe\u200b\u200c\u200d\u2060\x00"
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 WRITABLE = (*DELIMITERS, ".parquet", ".pq", ".feather")
 
@@ -103,7 +104,8 @@ def safe_cell(value: object) -> object:
     >>> safe_cell("@SUM(A1)"), safe_cell(-1.5), safe_cell("a-b")
     ("'@SUM(A1)", -1.5, 'a-b')
     """
-    runs = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
+    # Marks of byte order and other invisible characters are dropped by readers, one or many.
+    runs = isinstance(value, str) and value.lstrip(_INVISIBLE).startswith(_FORMULA_STARTS)
     return f"'{value}" if runs and not NUMBER.fullmatch(str(value)) else value
 
 

@@ -139,7 +139,9 @@ def bootstrap_scores(
     the positive bags. The means `log_likelihood` and `brier` are those of bags with random weights
     and of one unseen bag, which is called wrongly with a probability of 1 (`brier`), or as surely
     as half of these bags are called (`log_likelihood`). Bags of one group (`groups`, e.g. patients)
-    count as far as they differ. Coverage is at least about the level from nine bags on.
+    count as far as they differ, with quantiles of Student's t, as that is known from few groups.
+    Coverage is at least about the level from nine bags or eight groups on; `average_precision` is
+    that of bags with as large a share of positives as these.
 
     >>> limits = bootstrap_scores([0, 0, 1, 1], [0.1, 0.4, 0.6, 0.8])
     >>> [round(v, 2) for v in limits["roc_auc"]], [round(v, 2) for v in limits["accuracy"]]

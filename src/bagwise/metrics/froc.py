@@ -17,6 +17,7 @@ from bagwise.metrics.inputs import (
     require_positive,
     tails,
 )
+from bagwise.metrics.intervals import placements
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class FROC:
 
 @dataclass(frozen=True)
 class FROCBand:
-    """Pointwise confidence band of a FROC curve, from a bootstrap over volumes."""
+    """Pointwise confidence band of a FROC curve, over weighted volumes."""
 
     false_positives: Floats  # grid
     sensitivity: Floats  # of the data themselves
@@ -97,9 +98,11 @@ def froc_band(
     random_state: Any = 0,
     pos_label: Any = None,
 ) -> FROCBand:
-    """Confidence band of the FROC curve: volumes are resampled, since bags of one are alike.
+    """Confidence band of the FROC curve: volumes get random weights, since bags of one are alike.
 
-    Samples without any lesion say nothing about sensitivity and are drawn anew.
+    Resampling is that of `roc_band`: one more volume, which has not been seen, holds as many bags
+    as the others on average; for the lower limit its lesions are missed and its other bags are
+    called first, for the upper limit the other way round. So few volumes that agree leave doubt.
 
     >>> y, volume = [1, 0, 0, 1, 0, 0] * 10, [i // 3 for i in range(60)]
     >>> band = froc_band(y, [i * 7 % 13 for i in range(60)], volume, n_resamples=50)
@@ -110,20 +113,20 @@ def froc_band(
     check_integer("n_resamples", n_resamples, at_least=2)
     positive, scores, volumes = _checked(y_true, score, volume, pos_label)
     _, of_volume = np.unique(volumes, return_inverse=True)
-    n_volumes = int(of_volume.max()) + 1
-    grid = np.linspace(0.0, max_false_positives, 201)
-    last = float(max_false_positives)
+    n_volumes, last = int(of_volume.max()) + 1, float(max_false_positives)
+    grid = np.linspace(0.0, last, 201)
     curve = _curve(positive, scores, np.ones(len(scores)), n_volumes)
-    rng = np.random.default_rng(random_state)
-    curves, areas = np.empty((n_resamples, len(grid))), np.empty(n_resamples)
-    for i in range(n_resamples):
-        weights = _resampled(of_volume, n_volumes, positive, rng)
-        resampled = _curve(positive, scores, weights, n_volumes)
-        curves[i], areas[i] = resampled.at(grid), resampled.area(0.0, last)
-    low, high = np.quantile(curves, ends, axis=0)
-    low_area, high_area = np.quantile(areas, ends)
-    area = (curve.area(0.0, last), float(low_area), float(high_area))
-    return FROCBand(grid, curve.at(grid), low, high, area)
+    W = _volume_weights(of_volume, positive, n_resamples, np.random.default_rng(random_state))
+    labels = np.append(positive, [True, False])
+    own, own_area = curve.at(grid), curve.area(0.0, last)
+    limits, areas = [], []
+    for best, end, beyond in zip((-np.inf, np.inf), ends, (np.minimum, np.maximum), strict=True):
+        ranked = np.append(scores, [best, -best])  # the unseen last and first, or first and last
+        drawn = [_curve(labels, ranked, w, n_volumes) for w in W]
+        limits.append(beyond(np.quantile([d.at(grid) for d in drawn], end, axis=0), own))
+        area = np.quantile([d.area(0.0, last) for d in drawn], end)
+        areas.append(float(beyond(area, own_area)))
+    return FROCBand(grid, own, limits[0], limits[1], (own_area, areas[0], areas[1]))
 
 
 def bag_tpr_instance_fpr_auc(
@@ -155,15 +158,7 @@ def bag_tpr_instance_fpr_auc(
     if positive.all():
         raise ValueError("bag_tpr_instance_fpr_auc needs negative bags, but all are positive")
     bag_top = np.maximum.reduceat(scores, ends[:-1])[positive]
-    return _rank_auc(bag_top, scores[~rows])
-
-
-def _rank_auc(above: Floats, below: Floats) -> float:
-    """Share of pairs in which `above` is larger, ties counting half."""
-    below = np.sort(below)
-    smaller = np.searchsorted(below, above, side="left")
-    not_larger = np.searchsorted(below, above, side="right")
-    return float(np.mean((smaller + not_larger) / (2 * len(below))))
+    return float(np.mean(placements(bag_top, scores[~rows])))
 
 
 def _checked(
@@ -194,12 +189,15 @@ def _curve(positive: Bools, scores: Floats, weights: Floats, n_volumes: int) -> 
     )
 
 
-def _resampled(
-    of_volume: np.ndarray[Any, Any], n_volumes: int, positive: Bools, rng: np.random.Generator
+def _volume_weights(
+    of_volume: np.ndarray[Any, Any], positive: Bools, n: int, rng: np.random.Generator
 ) -> Floats:
-    """How often each bag is in a sample of volumes with replacement that has a lesion."""
-    while True:
-        counts = np.bincount(rng.integers(n_volumes, size=n_volumes), minlength=n_volumes)
-        weights = counts[of_volume].astype(np.float64)
-        if np.any(weights[positive] > 0):
-            return weights
+    """(n, bags + 2) weights of bags and of the lesions and other bags of one unseen volume.
+
+    Those of the volumes, the unseen one among them, sum to the number of volumes seen.
+    """
+    n_volumes = int(of_volume.max()) + 1
+    drawn = rng.standard_gamma(1.0, (n, n_volumes + 1))
+    drawn *= n_volumes / drawn.sum(axis=1, keepdims=True)
+    share = np.array([positive.sum(), (~positive).sum()]) / n_volumes
+    return np.hstack([drawn[:, of_volume], drawn[:, -1:] * share])

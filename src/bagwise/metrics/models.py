@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,11 +28,29 @@ from bagwise.metrics.scores import (
 class BagClassifier(Protocol):
     """What `bag_scores` and `instance_scores` ask of a model."""
 
-    classes_: Any
+    @property
+    def classes_(self) -> Any: ...
 
     def predict_proba(self, bags: Any) -> Any: ...
 
     def predict_instance_proba(self, bags: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Given:
+    """Probabilities that are there already, as a model of which scores are asked."""
+
+    classes_: Any
+    bag_p: Any = None  # (B, 2)
+    p: Any = None  # (N, 2)
+
+    def predict_proba(self, bags: Any) -> Any:
+        """Those of the bags."""
+        return self.bag_p
+
+    def predict_instance_proba(self, bags: Any) -> Any:
+        """Those of the instances."""
+        return self.p
 
 
 def bag_scores(model: BagClassifier, bags: Any, y: ArrayLike | None = None) -> dict[str, float]:

@@ -7,7 +7,8 @@ from bagwise.models.vgpmil import PGVGPMIL, VGPMIL
 from bagwise.models.psi import GammaVGPMIL, PsiVGPMIL
 from bagwise.models.large_margin import LargeMarginVGPMIL
 from bagwise.models.ising import IsingVGPMIL
-from bagwise.models.mirvm import MIRVM, RVM, MILogisticRegression
+from bagwise.models.mirvm import MIRVM, RVM
+from bagwise.models.mi_logistic import MILogisticRegression
 from bagwise.models.multitask import MultiTaskMIRVM
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts

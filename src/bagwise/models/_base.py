@@ -228,8 +228,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
         predictor, likelihood = self._predictor(bags), self._fitted_likelihood()
         with self._predicting(bags):
-            p, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
-        both = np.column_stack([1 - p, p])
+            both, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
         return (both, std) if return_std else both
 
     def predict_all(self, X: Any, *, y: ArrayLike | None = None) -> Predictions:

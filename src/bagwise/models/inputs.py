@@ -12,37 +12,54 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags, is_bagged
 from bagwise.bags.alignment import has_index, in_bag_order
-from bagwise.bags.checks import refuse_masked, show
+from bagwise.bags.checks import refuse_masked
 from bagwise.bags.label_order import larger_category, put_positive_last, refuse_text
+from bagwise.bags.messages import ROW, InputError, show
+from bagwise.bags.missing_codes import warn_of_missing_codes
 from bagwise.bags.rows import column_range
 from bagwise.core.parameters import check_dtype
 
 Array = NDArray[Any]
 
 _LARGEST = {"float64": 1e100, "float32": 1e30}
+_SMALLEST = {"float64": 1e-140, "float32": 1e-15}
 
 
-def check_magnitude(bags: Bags, estimator: Any) -> None:
+def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> tuple[Array, Array]:
     """Raise where features are too large: models square them, and model files hold them.
 
     The limit is that of the precision in which the estimator works, its `dtype` if it has one.
+    `spread` also refuses features that differ so little that their squares are zero.
+    Returns the lowest and the highest value of each feature.
     """
     precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
     limit = _LARGEST[precision]
     low, high = column_range(bags.X)
+    if spread:
+        _check_spread(float(np.max(high / 2 - low / 2, initial=0.0)), precision)
     size = np.maximum(np.abs(low), np.abs(high))
     if np.all(size < limit):
-        return
+        return low, high
     column = int(np.argmax(size >= limit))
-    where = ""
+    where, at = "", None
     if isinstance(bags.X, np.ndarray):
         row = int(np.argmax(np.abs(bags.X[:, column])))
-        where = f" (bag {show(bags.ids[bags.bag_index[row]])}, input row {bags.row_index[row]})"
+        where, at = f" (bag {show(bags.ids[bags.bag_index[row]])}, {ROW})", int(bags.row_index[row])
     name = "" if bags.feature_names is None else f" ({bags.feature_names[column]!r})"
-    raise ValueError(
+    raise InputError(
         f"features must be below {limit:g} in size ({precision}); feature {column}{name} has "
-        f"{size[column]:.3g}{where}; correct the entry, or divide the feature by a power of ten"
+        f"{size[column]:.3g}{where}; correct the entry, or divide the feature by a power of ten",
+        at,
     )
+
+
+def _check_spread(half: float, precision: str) -> None:
+    limit = _SMALLEST[precision]
+    if 0 < half < limit:
+        raise ValueError(
+            f"features must differ by more than {limit:g} ({precision}), since models square them; "
+            f"those of all instances lie within {2 * half:.3g}; multiply them by a power of ten"
+        )
 
 
 def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
@@ -58,7 +75,8 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
         refuse_masked(y, "y")
         in_order = in_bag_order(labels_for(X, y), bags.ids, "y")
         bags = bags.with_labels(column_or_1d(in_order, warn=True))
-    check_magnitude(bags, estimator)
+    low, high = check_magnitude(bags, estimator, spread=True)
+    warn_of_missing_codes(bags.X, low, high, bags.feature_names)
     return bags
 
 
@@ -157,11 +175,12 @@ def known_labels(
     wrong = (known == 1) & ~np.repeat(T, bags.sizes)
     if np.any(wrong):
         row = int(np.argmax(wrong))
-        raise ValueError(
-            f"a negative bag has no positive instance, but input row {bags.row_index[row]}, of bag "
+        raise InputError(
+            f"a negative bag has no positive instance, but {ROW}, of bag "
             f"{show(bags.ids[bags.bag_index[row]])}, has instance label 1; correct the bag's "
             "label, set the instance label to NaN (unknown), or say that bag labels may be wrong: "
-            "VGPMIL(H=100)"
+            "VGPMIL(H=100)",
+            int(bags.row_index[row]),
         )
     hopeless = T & (np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.int64) == bags.sizes)
     if np.any(hopeless):

@@ -302,5 +302,4 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
             self.coupling_,
             self._neighbor_graph(bags),
             bags.offsets,
-            full_residual=self.approximation == "vfe",
         )

@@ -12,10 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.bags.alignment import in_bag_order
-from bagwise.bags.checks import as_1d, check_per_bag, show
+from bagwise.bags.checks import as_1d, check_per_bag
+from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Callback
-from bagwise.core.posteriors.linear import TaskPosteriors
+from bagwise.core.posteriors.linear import LinearPosterior, TaskPosteriors
 from bagwise.models.mirvm import MIRVM
 
 Array = NDArray[Any]
@@ -85,14 +86,13 @@ class MultiTaskMIRVM(MIRVM):
         tasks: ArrayLike | None = None,
     ) -> None:
         names, of_task = _check_tasks(tasks, bags, T)
-        features = self._feature_map(bags, T, rng)
-        design = self._design(bags, T, known, features)
+        design = self._design(bags, T, known, self._columns(bags, T, rng))
         designs = [design.of_bags(np.flatnonzero(of_task == j)) for j in range(len(names))]
         fit = self._watched(lambda note: self._maximise(designs, note), callbacks)
         seed = int(rng.integers(2**31))
         self.posterior_ = TaskPosteriors(
             tuple(names.tolist()),
-            tuple(features.posterior(mode, fit.columns, seed) for mode in fit.modes),
+            tuple(LinearPosterior.at(mode, fit.columns, seed) for mode in fit.modes),
         )
         self._store(fit, self.posterior_.posteriors[0].n_weights)
 

@@ -17,7 +17,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.alignment import has_index, in_bag_order
-from bagwise.bags.checks import as_1d, refuse_masked, show
+from bagwise.bags.checks import as_1d, refuse_masked
+from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import ModelFileError, register_kernels, write_state
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
@@ -486,10 +487,17 @@ def _fit_class(estimator: Any, bags: Bags, positive: Flags) -> tuple[Any, Said]:
 
 
 def _warn_by_class(classes: Array, said: list[Said]) -> None:
-    """Give the warnings of every class once, with its name, at the line that called `fit`."""
+    """Give the warnings of every class once, with its name, at the line that called `fit`.
+
+    Those that all classes share, as of features, are given without one.
+    """
+    shared = [each for each in dict.fromkeys(said[0]) if all(each in own for own in said)]
+    for category, message in shared:
+        warn_user(message, category)
     for name, own in zip(classes.tolist(), said, strict=True):
         for category, message in dict.fromkeys(own):
-            warn_user(f"class {name!r}: {message}", category)
+            if (category, message) not in shared:
+                warn_user(f"class {name!r}: {message}", category)
 
 
 def _given_one_class(p: Array) -> Array:

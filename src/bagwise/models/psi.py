@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.core.features import whitener
 from bagwise.core.files.codec import is_registered
 from bagwise.core.files.modelfile import ModelFileError, register
+from bagwise.core.inference.driver import Problem, Result
+from bagwise.core.inference.monitor import State
 from bagwise.core.inference.psi_normaliser import log_normaliser
+from bagwise.core.inference.psi_search import NormalisedBound, PsiKernel, learn_psi
+from bagwise.core.inference.solvers import optimise
+from bagwise.core.inference.stats import Sites, standard_q
 from bagwise.densities import (
     Density,
     Gamma,
@@ -53,7 +59,11 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
     H, label_posterior, mean, learn_hyperparameters : "auto" is what suits psi. For the
         hyperbolic secant they are those of `VGPMIL`. For any other psi labels do not sum to 1,
         which pushes f away from zero: factorised labels with H = 100, mean 0 and a fixed kernel
-        (variance 0.5), as in the paper. The kernel is learned from the logistic model's evidence.
+        (variance 0.5), as in the paper. With learn_hyperparameters=True the kernel is learned
+        from the logistic model's evidence; with "bound" the numbers of psi (then `psi_`) and the
+        kernel are, by `elbo_` minus log Z [C24, Eq. 29] and log-normal priors around where they
+        start. That takes a psi, a kernel and a number of instances for which log Z is known, and
+        a psi that fits labels better may rank instances worse: compare on bags left out.
     bag_score : "auto": as in `VGPMIL`, and with a kernel that is not learned too unless psi is the
         hyperbolic secant, as the level of its probabilities means nothing.
 
@@ -103,7 +113,7 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         """
         bags, q = bags_to_predict(self, X), self.posterior_
         A, kt = (np.asarray(x, dtype=np.float64) for x in q.features(bags.X))
-        estimate = log_normaliser(self._density(), A, kt, q.c0, q.seed)
+        estimate = log_normaliser(self._fitted_density(), A, kt, q.c0, q.seed)
         estimate.check(largest_error)
         return float(self.elbo_ - estimate.value)
 
@@ -125,6 +135,18 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         defaults = LOGISTIC_DEFAULTS if is_normalised(self._density()) else PSI_DEFAULTS
         return defaults.get(name, value)
 
+    @property
+    def _by_bound(self) -> bool:
+        return isinstance(self.learn_hyperparameters, str) and self.learn_hyperparameters == "bound"
+
+    def _fitted_density(self) -> Density:
+        """psi as a fit has learned it, or as it was given."""
+        learned: Density = self.psi_ if self._by_bound else self._density()
+        return learned
+
+    def _keep_density(self, psi: Density) -> None:
+        self.psi_ = psi
+
     def _parts(self, init: Init = None) -> Parts:
         density = self._density()
         own = is_normalised(density)
@@ -134,9 +156,42 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
             density,
             inferences=("vi",),
             mean=self._argument("mean"),
-            learn_hyperparameters=self._argument("learn_hyperparameters"),
+            learn_hyperparameters=not self._by_bound and self._argument("learn_hyperparameters"),
+            refine=self._learn_by_bound if self._by_bound else None,
+            also_learned=self._numbers_of_psi if self._by_bound else (),
             level_means_nothing=not own,
         )
+
+    _numbers_of_psi: tuple[str, ...] = ("psi",)  # arguments that hold them
+
+    def _learn_by_bound(self, problem: Problem, first: Result, refit: bool) -> Result:
+        """The fit with the psi and the kernel that the bound minus log Z prefers."""
+
+        def sites(psi: Density) -> Sites:
+            return self._logistic_parts(None, 1.0, psi).sites
+
+        bound = NormalisedBound(
+            problem.data.in_memory(), problem.Z, self.jitter, first.q.c0, problem.seed, sites
+        )
+        start = PsiKernel(self._density(), first.kernel)
+
+        def work(state: State | None) -> State:
+            return {"theta": learn_psi(bound, start, problem.monitor).theta}
+
+        found = start.with_theta(np.asarray(problem.monitor.run("psi", work)["theta"]))
+        self._keep_density(found.psi)
+        q, trace = optimise(
+            problem.monitor,
+            "vi, learned psi",
+            sites(found.psi),
+            problem.data.sweeper(whitener(found.kernel, problem.Z, self.jitter)),
+            standard_q(len(problem.Z), first.q.c0),
+            learn_mean=False,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+        )
+        return Result(q, found.kernel, trace)
 
     def _storable_parameters(self) -> dict[str, Any]:
         if self.psi is not None and not is_registered(type(self.psi)):
@@ -154,7 +209,8 @@ class GammaVGPMIL(PsiVGPMIL, alias="gamma"):
     """G-VGPMIL: Gamma mixing variables, psi(x) = (beta + x^2 / 2)^-alpha [C24, Section 5].
 
     Parameters are those of `VGPMIL`, `alpha` and `beta`; choose them by cross-validation
-    (`GridSearchCV`) or by `normalised_elbo`. Labels are factorised with H = 100 as in the paper:
+    (`GridSearchCV`), by `normalised_elbo`, or with learn_hyperparameters="bound", which finds
+    `alpha_` and `beta_` (see `PsiVGPMIL`). Labels are factorised with H = 100 as in the paper:
     psi falls so slowly that every instance whose label is more likely negative than not pulls f
     down without end, and with exact labels of a bag those are nearly all. Mean (0) and kernel
     (variance 0.5) are fixed unless asked for. The level of its probabilities is arbitrary, so that
@@ -177,7 +233,7 @@ class GammaVGPMIL(PsiVGPMIL, alias="gamma"):
         H: float | str = 100.0,
         label_posterior: str = "factorised",
         mean: str | float = 0.0,
-        learn_hyperparameters: bool = False,
+        learn_hyperparameters: str | bool = False,
         **shared: Any,
     ) -> None:
         super().__init__(
@@ -189,6 +245,15 @@ class GammaVGPMIL(PsiVGPMIL, alias="gamma"):
         )
         self.alpha = alpha
         self.beta = beta
+
+    _numbers_of_psi = ("alpha", "beta")
+
+    def _keep_density(self, psi: Density) -> None:
+        assert isinstance(psi, Gamma)
+        self.alpha_, self.beta_ = psi.alpha, psi.beta
+
+    def _fitted_density(self) -> Density:
+        return Gamma(self.alpha_, self.beta_) if self._by_bound else self._density()
 
     def _check_density(self) -> None:
         Gamma(self.alpha, self.beta)

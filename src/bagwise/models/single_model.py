@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from bagwise.bags.checks import show
+from bagwise.bags.messages import show
 from bagwise.models.multitask import MultiTaskMIRVM
 from bagwise.models.one_vs_rest import OneVsRestMIL
 

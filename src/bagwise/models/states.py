@@ -13,6 +13,7 @@ from bagwise.core.files.modelfile import ModelFileError
 from bagwise.core.parameters import check_choice
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models.loaded import check_loaded, with_added
+from bagwise.models.metadata import check_metadata
 from bagwise.models.registry import MODELS
 
 Array = NDArray[Any]
@@ -26,7 +27,7 @@ def model_from_state(kind: str, state: Any) -> BagClassifierMIL:
         for name, value in fitted.items():
             setattr(model, check_choice("fitted", name, model._fitted_names()), value)
         set_feature_names(model, state["feature_names"])
-        model.metadata_ = dict(state.get("metadata") or {})
+        model.metadata_ = check_metadata(state.get("metadata") or {})
         check_loaded(model, fitted)
         model._check_parameters()
     except Exception as error:  # arguments of any type reach every check

@@ -46,12 +46,12 @@ def seen_in_fit(model: Any, bags: Bags, data_name: str) -> list[str]:
         notes.append(
             f"{seen} of these {len(bags)} bags have ids that the model was trained on. {sure}"
             f"{'t' if sure else 'T'}heir scores are better than those of new bags: give other "
-            "bags, or fit with --valid."
+            "bags, or hold some out of the fit."
         )
     if shared:
         notes.append(
             f"{shared} of these {len(bags)} bags are of groups (patients) of which the model was "
             "trained on other bags. Their scores may be better than those of new patients: give "
-            "bags of other groups, or fit with --group and --valid."
+            "bags of other groups, or hold some out of the fit."
         )
     return notes

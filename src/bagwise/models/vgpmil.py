@@ -183,7 +183,14 @@ class LogisticMIL(GaussianProcessMIL, abstract=True):
     def _learns_H(self) -> bool:
         return isinstance(self.H, str) and self.H == "learn"
 
-    def _logistic_parts(self, init: Init, variance: float, density: Density, **more: Any) -> Parts:
+    def _logistic_parts(
+        self,
+        init: Init,
+        variance: float,
+        density: Density,
+        also_learned: tuple[str, ...] = (),
+        **more: Any,
+    ) -> Parts:
         """A scale mixture of the logistic kind, with labels as asked for."""
         likelihood = self._logistic()
         sites: Sites = LogisticSites(likelihood, density)
@@ -194,7 +201,7 @@ class LogisticMIL(GaussianProcessMIL, abstract=True):
             sites,
             variance,
             starting_values=("pi", "xi") if self._factorised else (),
-            learned=("H",) if self._learns_H else (),
+            learned=(*(("H",) if self._learns_H else ()), *also_learned),
             **more,
         )
 

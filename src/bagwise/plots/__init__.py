@@ -13,8 +13,7 @@ from bagwise.plots.curves import (
 )
 from bagwise.plots.heatmap import HeatmapDisplay
 from bagwise.plots.image_bags import ImageBagsDisplay
-from bagwise.plots.instance_posterior import InstancePosteriorDisplay
-from bagwise.plots.instances import InstanceProbabilityDisplay
+from bagwise.plots.instances import InstancePosteriorDisplay, InstanceProbabilityDisplay
 from bagwise.plots.overlay import plot_ct_montage, plot_detections, plot_slide_heatmap
 from bagwise.plots.relevance import RelevanceDisplay
 from bagwise.plots.style import POSITIVE, require_matplotlib

@@ -12,23 +12,34 @@ from bagwise import metrics
 from bagwise.bags.alignment import in_bag_order
 from bagwise.metrics import Band
 from bagwise.models.single_model import check_one_model
-from bagwise.plots.style import INK, PROBABILITY, QUIET, axes_for, tidy, unit_square, vector
+from bagwise.plots.style import (
+    INK,
+    PROBABILITY,
+    QUIET,
+    Display,
+    axes_for,
+    tidy,
+    unit_square,
+    vector,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-def _truth(bags: Any, y: ArrayLike | None) -> Any:
-    """Labels of bags; a Series whose index holds the bag ids is put in their order."""
-    return np.asarray(bags.y if y is None else in_bag_order(y, bags.ids, "y"))
+def _bag_predictions(model: Any, bags: Any, y: ArrayLike | None) -> tuple[Any, Any]:
+    """Which bags are positive, by `y` or else `bags.y`, and their probabilities.
+
+    A Series whose index holds the bag ids is put in their order.
+    """
+    check_one_model(model, instances=False)
+    truth = np.asarray(bags.y if y is None else in_bag_order(y, bags.ids, "y"))
+    return truth == model.classes_[1], model.predict_proba(bags)[:, 1]
 
 
-class _BandDisplay:
+class _BandDisplay(Display):
     """A curve over the unit square with a 95 % band."""
 
-    figure_: Figure
-    ax_: Axes
     _make_band: ClassVar[Callable[..., Band]]
     _score: ClassVar[Callable[..., float]]
     _score_name: ClassVar[str]
@@ -45,11 +56,10 @@ class _BandDisplay:
         **more: Any,
     ) -> Self:  # fmt: skip
         """Draw the curve of a fitted model's bag probabilities, against `y` or else `bags.y`."""
-        check_one_model(model, instances=False)
+        positive, p = _bag_predictions(model, bags, y)
         more.setdefault("name", type(model).__name__)
         more.setdefault("groups", getattr(bags, "groups", None))
-        positive = _truth(bags, y) == model.classes_[1]
-        return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], ax=ax, **more)
+        return cls.from_predictions(positive, p, ax=ax, **more)
 
     @classmethod
     def from_predictions(
@@ -80,8 +90,7 @@ class _BandDisplay:
         unit_square(ax)
         ax.set(xlabel=self._axis_names[0], ylabel=self._axis_names[1])
         ax.legend(frameon=False, fontsize=9, loc="lower right")
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
     def _line(self) -> tuple[Any, Any]:
         return self.band.x, self.band.y
@@ -128,7 +137,7 @@ class PrecisionRecallDisplay(_BandDisplay):
     _axis_names = ("recall", "precision")
 
 
-class FrocDisplay:
+class FrocDisplay(Display):
     """Share of lesions found against false positives per scan [R08, Fig. 4].
 
     Takes the arrays of a curve and of its band, as `bagwise.metrics.froc_band` gives them.
@@ -137,9 +146,6 @@ class FrocDisplay:
     >>> display.ax_.get_ylabel()
     'sensitivity'
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self,
@@ -169,13 +175,12 @@ class FrocDisplay:
         `volume` is the scan of each bag, by default `bags.groups`. Where bags are the candidates
         of one lesion, fit with `bag_score="max"`: see `bagwise.metrics.froc_curve`.
         """
-        check_one_model(model, instances=False)
         if volume is None and bags.groups is None:
             raise ValueError("FROC counts false positives per scan; pass volume=, or bags.groups")
+        positive, p = _bag_predictions(model, bags, y)
         more.setdefault("name", type(model).__name__)
-        positive = _truth(bags, y) == model.classes_[1]
         where = bags.groups if volume is None else volume
-        return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], where, ax=ax, **more)
+        return cls.from_predictions(positive, p, where, ax=ax, **more)
 
     @classmethod
     def from_predictions(
@@ -216,11 +221,10 @@ class FrocDisplay:
         tidy(ax, grid="both")
         if self.name:
             ax.legend(frameon=False, fontsize=9, loc="lower right")
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
 
-class ReliabilityDisplay:
+class ReliabilityDisplay(Display):
     """Observed share of positives against predicted probability, with 95 % intervals.
 
     Predictions are grouped into bins of equally many; on the dashed line they are calibrated.
@@ -230,9 +234,6 @@ class ReliabilityDisplay:
     >>> display.share
     array([0., 0., 1., 1.])
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self, p: ArrayLike, share: ArrayLike, low: ArrayLike, high: ArrayLike, counts: ArrayLike
@@ -249,9 +250,7 @@ class ReliabilityDisplay:
         **more: Any,
     ) -> Self:  # fmt: skip
         """Draw the calibration of a fitted model's bag probabilities."""
-        check_one_model(model, instances=False)
-        positive = _truth(bags, y) == model.classes_[1]
-        return cls.from_predictions(positive, model.predict_proba(bags)[:, 1], ax=ax, **more)
+        return cls.from_predictions(*_bag_predictions(model, bags, y), ax=ax, **more)
 
     @classmethod
     def from_predictions(
@@ -271,5 +270,4 @@ class ReliabilityDisplay:
         fewest, most = int(self.counts.min()), int(self.counts.max())
         several = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         ax.set_title(f"{several} predictions per dot", loc="left", fontsize=9, color=INK)
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)

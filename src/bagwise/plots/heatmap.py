@@ -8,18 +8,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.models.single_model import check_one_model
-from bagwise.plots.style import INK, TRACK, Floats, column, one_bag, require_matplotlib, vector
+from bagwise.plots.style import (
+    INK,
+    TRACK,
+    Display,
+    Floats,
+    column,
+    one_bag,
+    require_matplotlib,
+    vector,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Lightness runs one way in both, so order survives grey print and colour blindness.
 PROBABILITY_COLOURS = ("#FBF3E4", "#FDC88B", "#F48A4B", "#C9412F", "#6D0B2F")
 SPREAD_COLOURS = ("#EFF4F8", "#B9D2E6", "#6FA8D0", "#2B70AD", "#0B2F5E")
 
 
-class HeatmapDisplay:
+class HeatmapDisplay(Display):
     """Probability and uncertainty of each instance at its place in the bag [M24, Fig. 5].
 
     Places are (n, 2) coordinates of the instances' centres, x to the right and y downwards as in
@@ -34,9 +42,6 @@ class HeatmapDisplay:
     >>> [ax.get_title(loc="left") for ax in display.ax_]
     ['probability', 'standard deviation']
     """
-
-    figure_: Figure
-    ax_: NDArray[Any]
 
     def __init__(
         self,
@@ -70,13 +75,6 @@ class HeatmapDisplay:
             raise ValueError("a heat map needs two coordinates per instance; give bags coords")
         p, std = model.predict_instance_proba(bag, return_std=True)
         return cls(bag.coords[:, axes], p, std, **more).plot(ax)
-
-    @classmethod
-    def from_predictions(
-        cls, coords: ArrayLike, p: ArrayLike, std: ArrayLike | None, *, ax: Any = None, **more: Any
-    ) -> Self:
-        """Draw given probabilities at given places."""
-        return cls(coords, p, std, **more).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw into one axes per panel, or into a new figure."""

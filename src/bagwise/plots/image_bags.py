@@ -15,6 +15,7 @@ from bagwise.plots.style import (
     PROBABILITY,
     QUIET,
     TRACK,
+    Display,
     column,
     new_figure,
     vector,
@@ -22,7 +23,6 @@ from bagwise.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # All lengths below are in widths of one image.
 LABEL_WIDTH = 2.15
@@ -34,7 +34,7 @@ INCHES_PER_IMAGE = 0.82
 DPI = 130  # smooth images in a file of a few hundred kB
 
 
-class ImageBagsDisplay:
+class ImageBagsDisplay(Display):
     """The images of each bag, with the probability of each under it [C24, Fig. 2].
 
     Parameters
@@ -55,9 +55,6 @@ class ImageBagsDisplay:
     >>> len(display.ax_.images)
     20
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self,
@@ -103,14 +100,6 @@ class ImageBagsDisplay:
         more.setdefault("positive_label", model.classes_[1])
         return cls(bags, image_shape, p, std, bag_p=bag_p, bag_std=bag_std, **more).plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls, bags: Bags, image_shape: tuple[int, int], p: ArrayLike, std: ArrayLike | None = None,
-        *, ax: Axes | None = None, **more: Any,
-    ) -> Self:  # fmt: skip
-        """Draw given probabilities."""
-        return cls(bags, image_shape, p, std, **more).plot(ax)
-
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into `ax`, or into a new figure of the right size."""
         columns = self.images_per_row
@@ -133,8 +122,7 @@ class ImageBagsDisplay:
             top += float(lines[b]) * (1 + CAPTION) + ROW_GAP
             if b + 1 < len(self.bags):
                 ax.plot([0, width], [top - 0.6 * ROW_GAP] * 2, color=TRACK, lw=0.8)
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
     def _draw_bag(self, ax: Axes, b: int, top: float) -> None:
         bags = self.bags

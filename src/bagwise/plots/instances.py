@@ -1,4 +1,4 @@
-"""Probabilities of the instances of one bag, with their uncertainty."""
+"""Probabilities of instances: of one bag with their uncertainty, and given the labels of bags."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.core.parameters import check_integer
 from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import (
     INK,
     POSITIVE,
     PROBABILITY,
+    SERIES,
     UNKNOWN,
+    Display,
     axes_for,
     column,
     one_bag,
@@ -22,12 +25,11 @@ from bagwise.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LONGEST_BARS = 80  # more bars than this are thinner than their error bars
 
 
-class InstanceProbabilityDisplay:
+class InstanceProbabilityDisplay(Display):
     """Instance probabilities of a bag with error bars [M24, Fig. 4; C24, Fig. 10].
 
     Most probable first, or along an axis such as the slices of a scan (`position`). Where labels
@@ -40,9 +42,6 @@ class InstanceProbabilityDisplay:
     >>> display.plot().ax_.get_xlabel()
     'instances, most probable first'
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self,
@@ -82,13 +81,6 @@ class InstanceProbabilityDisplay:
             more["position"] = bag.coords[:, along]
         return cls(found.p, found.std, **more).plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls, p: ArrayLike, std: ArrayLike | None = None, *, ax: Axes | None = None, **more: Any
-    ) -> Self:
-        """Draw given probabilities, (n,) or the two columns of `predict_instance_proba`."""
-        return cls(p, std, **more).plot(ax)
-
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into `ax`, or into a new figure."""
         ax = axes_for(ax, 5.6, 2.8)
@@ -109,8 +101,7 @@ class InstanceProbabilityDisplay:
             ax.legend(
                 frameon=False, fontsize=9, ncols=3, loc="lower right", bbox_to_anchor=(1, 0.98)
             )
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
     def _bars(self, ax: Axes, x: Any, order: Any) -> None:
         gap = float(np.min(np.diff(np.unique(x)))) if len(np.unique(x)) > 1 else 1.0
@@ -153,3 +144,63 @@ class InstanceProbabilityDisplay:
             (~np.isin(truth, (0, 1)), UNKNOWN, "not labelled"),
         ]
         return [kind for kind in kinds if np.any(kind[0])]
+
+
+class InstancePosteriorDisplay(Display):
+    """Histogram of the expected instance labels, given the labels of bags [V17, Fig. 2].
+
+    Instances at 0 and 1 are decided, those between are not. Several models may share axes. Counts
+    are on a log scale, since most instances are at 0.
+
+    >>> display = InstancePosteriorDisplay([0.0, 0.0, 0.02, 0.5, 0.97], name="VGPMIL").plot()
+    >>> display.ax_.get_xlabel()
+    'expected instance label, given the labels of bags'
+    """
+
+    def __init__(self, p: ArrayLike, *, name: str | None = None, n_bins: int = 20) -> None:
+        self.p = column(p)
+        if len(self.p) == 0 or not np.all((self.p >= 0) & (self.p <= 1)):
+            raise ValueError("p must be probabilities of at least one instance; see its values")
+        self.name = name
+        self.n_bins = check_integer("n_bins", n_bins, at_least=1)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Any,
+        bags: Any,
+        *,
+        ax: Axes | None = None,
+        colour: str | None = None,
+        **more: Any,
+    ) -> Self:
+        """Draw `model.instance_posterior(bags)` of a fitted model, named as its class."""
+        check_one_model(model)
+        more.setdefault("name", type(model).__name__)
+        return cls(model.instance_posterior(bags), **more).plot(ax, colour=colour)
+
+    @classmethod
+    def from_predictions(
+        cls, p: ArrayLike, *, ax: Axes | None = None, colour: str | None = None, **more: Any
+    ) -> Self:
+        """Draw given probabilities, (n,) or the two columns of `instance_posterior`."""
+        return cls(p, **more).plot(ax, colour=colour)
+
+    def plot(self, ax: Axes | None = None, *, colour: str | None = None) -> Self:
+        """Draw into `ax`, or into a new figure; each model in shared axes has its colour."""
+        ax = axes_for(ax, 4.6, 2.9)
+        colour = colour or SERIES[len(ax.patches) // 2 % len(SERIES)]  # two patches each
+        counts, edges = np.histogram(self.p, self.n_bins, (0.0, 1.0))
+        ax.stairs(counts, edges, color=colour, fill=True, alpha=0.25)
+        ax.stairs(counts, edges, color=colour, lw=1.8, label=self.name)
+        ax.set(
+            xlim=(0, 1),
+            yscale="log",
+            ylim=(0.7, None),
+            xlabel="expected instance label, given the labels of bags",
+            ylabel="instances",
+        )
+        tidy(ax)
+        if self.name is not None:
+            ax.legend(frameon=False, fontsize=9, loc="upper center")
+        return self.drawn_in(ax)

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise.models.single_model import check_one_model
-from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, axes_for, tidy, vector
+from bagwise.plots.style import INK, POSITIVE, PROBABILITY, QUIET, Display, axes_for, tidy, vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-class RelevanceDisplay:
+class RelevanceDisplay(Display):
     """Weights of the features of MI-RVM with their standard deviations [R08, Sec. 6].
 
     The largest weights come first; orange ones speak for the positive class, blue ones against
@@ -26,9 +25,6 @@ class RelevanceDisplay:
     >>> [t.get_text() for t in display.plot().ax_.get_yticklabels()]
     ['area', 'edge']
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self,
@@ -68,19 +64,6 @@ class RelevanceDisplay:
             list(names), model.scaled_coef_, model.scaled_coef_std_, max_features=max_features
         ).plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls,
-        names: Sequence[str],
-        coefficients: ArrayLike,
-        stds: ArrayLike | None = None,
-        *,
-        ax: Axes | None = None,
-        max_features: int = 20,
-    ) -> Self:
-        """Draw given weights."""
-        return cls(names, coefficients, stds, max_features=max_features).plot(ax)
-
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into `ax`, or into a new figure."""
         used = np.flatnonzero(self.coefficients)
@@ -102,5 +85,4 @@ class RelevanceDisplay:
         tidy(ax, grid="x")
         ax.spines["left"].set_visible(False)
         ax.tick_params(axis="y", length=0)
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from bagwise.io.requirements import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,12 +28,29 @@ SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 def require_matplotlib() -> None:
     """Raise an ImportError that names the extra to install where matplotlib is missing."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'figures need matplotlib, which is not installed; run: pip install "bagwise[plot]"'
-        ) from error
+    require("matplotlib.figure", what="drawing figures", extra="plot")
+
+
+class Display:
+    """What all displays share: drawing what they are given, and where it was drawn."""
+
+    figure_: Figure
+    ax_: Any  # the axes, or an array of them
+
+    @classmethod
+    def from_predictions(cls, *values: Any, **more: Any) -> Self:
+        """Draw given values, the arguments of the class, into `ax=`, or into a new figure."""
+        ax = more.pop("ax", None)
+        return cls(*values, **more).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw into `ax`, or into a new figure."""
+        raise NotImplementedError
+
+    def drawn_in(self, ax: Axes) -> Self:
+        """The display, which knows where it was drawn."""
+        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
+        return self
 
 
 def axes_for(ax: Axes | None, width: float = 4.2, height: float = 3.4) -> Axes:

@@ -11,22 +11,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.metrics import within_bag_variability
 from bagwise.models.single_model import check_one_model
-from bagwise.plots.style import INK, PROBABILITY, SERIES, axes_for, tidy, vector
+from bagwise.plots.style import INK, PROBABILITY, SERIES, Display, axes_for, tidy, vector
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-class ElboDisplay:
+class ElboDisplay(Display):
     """The evidence lower bound over a fit, or the log evidence of a linear model.
 
     >>> ElboDisplay([-90.0, -40.0, -35.0]).plot().ax_.get_ylabel()
     'ELBO'
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self, history: ArrayLike, *, converged: bool | None = None, name: str = "ELBO"
@@ -50,11 +46,6 @@ class ElboDisplay:
         history, converged = model.log_evidence_history_, bool(model.converged_)
         return cls(history, converged=converged, name="log evidence").plot(ax)
 
-    @classmethod
-    def from_predictions(cls, history: ArrayLike, *, ax: Axes | None = None) -> Self:
-        """Draw a given history, one value per iteration."""
-        return cls(history).plot(ax)
-
     def plot(self, ax: Axes | None = None, *, colour: str = PROBABILITY) -> Self:
         """Draw into `ax`, or into a new figure."""
         ax = axes_for(ax, 4.8, 3.0)
@@ -69,11 +60,10 @@ class ElboDisplay:
         room = 0.08 * max(float(self.history.max()) - low, 1e-9)
         ax.set_ylim(low - room, float(self.history.max()) + room)
         tidy(ax)
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
 
-class VariabilityDisplay:
+class VariabilityDisplay(Display):
     """How much instance probabilities vary inside bags, against the coupling [M24, Fig. 6].
 
     `values[k]` holds, for the coupling `couplings[k]`, the standard deviation of the instance
@@ -83,9 +73,6 @@ class VariabilityDisplay:
     >>> display.ax_.get_xlabel()
     'coupling λ'
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(self, couplings: ArrayLike, values: Sequence[ArrayLike]) -> None:
         self.couplings = vector(couplings, None, "couplings")
@@ -101,13 +88,6 @@ class VariabilityDisplay:
         spread = [within_bag_variability(m.predict_instance_proba(bags), bags) for m in models]
         return cls([getattr(m, "coupling_", m.coupling) for m in models], spread).plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls, couplings: ArrayLike, values: Sequence[ArrayLike], *, ax: Axes | None = None
-    ) -> Self:
-        """Draw given values."""
-        return cls(couplings, values).plot(ax)
-
     def plot(self, ax: Axes | None = None, *, colour: str = PROBABILITY) -> Self:
         """Draw into `ax`, or into a new figure."""
         ax = axes_for(ax, 4.4, 3.2)
@@ -120,11 +100,10 @@ class VariabilityDisplay:
         ax.set_ylim(bottom=0)
         tidy(ax)
         ax.legend(frameon=False, fontsize=9)
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
 
-class AucTimeDisplay:
+class AucTimeDisplay(Display):
     """Scores of models against the time of their fits: up and to the left is better.
 
     `results` maps the name of a model to (seconds, AUCs), one entry per fold or seed.
@@ -133,9 +112,6 @@ class AucTimeDisplay:
     >>> display.ax_.get_xscale()
     'log'
     """
-
-    figure_: Figure
-    ax_: Axes
 
     def __init__(
         self, results: Mapping[str, tuple[ArrayLike, ArrayLike]], *, score_name: str = "bag AUC"
@@ -147,17 +123,6 @@ class AucTimeDisplay:
         if not self.results or any(np.any(s <= 0) for s, _ in self.results.values()):
             raise ValueError("results must have a model, and its seconds must be above 0")
         self.score_name = score_name
-
-    @classmethod
-    def from_predictions(
-        cls,
-        results: Mapping[str, tuple[ArrayLike, ArrayLike]],
-        *,
-        score_name: str = "bag AUC",
-        ax: Axes | None = None,
-    ) -> Self:
-        """Draw given results."""
-        return cls(results, score_name=score_name).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into `ax`, or into a new figure."""
@@ -179,8 +144,7 @@ class AucTimeDisplay:
         ax.set(xlabel="seconds of fitting", ylabel=self.score_name)
         tidy(ax, grid="both")
         _plain_log_ticks(ax)
-        self.ax_, self.figure_ = ax, ax.figure  # type: ignore[assignment]
-        return self
+        return self.drawn_in(ax)
 
     def _set_x_limits(self, ax: Axes) -> None:
         """Room for names on both sides, also where all fits took the same time."""

@@ -16,17 +16,13 @@ from bagwise.bags import Bags
 from bagwise.io.class_labels import class_names, in_model_labels
 from bagwise.models._base import Predictions
 from bagwise.models.training_bags import seen_in_fit
-from bagwise.report.model_card import (
-    bag_score_line,
-    describe_model,
-    iterations,
-    selected,
-    weight_lines,
-)
-from bagwise.report.thinning import MAX_THUMBNAIL_BYTES, shown_rows
+from bagwise.report.model_card import card_lines, describe_model, filled
 
 Array = NDArray[Any]
 SCALE = 10_000  # probabilities are written as whole numbers of this
+# A file that opens at once has no more than these.
+MAX_INSTANCES = 100_000
+MAX_THUMBNAIL_BYTES = 1_500_000
 GRID = 4095  # coordinates are written as whole numbers of the bag's extent
 HEADLINES = {
     "roc_auc": ("ROC AUC", "Chance that a positive bag is ranked above a negative one."),
@@ -155,6 +151,46 @@ def instance_columns(
     return result
 
 
+def shown_rows(bags: Bags, p: NDArray[np.float64], limit: int = MAX_INSTANCES) -> list[Array]:
+    """For each bag the rows of `bags.X` to show, in their order; all of them where they fit.
+
+    A bag above its share of the limit keeps its most probable instances (half of the share) and
+    others evenly spaced over the ranking, so that the least probable are seen too.
+
+    >>> bags = Bags.from_list([np.zeros((2, 1)), np.zeros((8, 1))])
+    >>> [r.tolist() for r in shown_rows(bags, np.arange(10) / 10, limit=6)]
+    [[0, 1], [2, 7, 8, 9]]
+    """
+    share = fair_share(bags.sizes, limit)
+    rows = []
+    for start, stop in zip(bags.offsets[:-1], bags.offsets[1:], strict=True):
+        if stop - start <= share:
+            rows.append(np.arange(start, stop))
+            continue
+        ranked = start + np.argsort(-p[start:stop], kind="stable")
+        top = ranked[: share - share // 2]
+        rest = ranked[len(top) :]
+        spaced = rest[np.linspace(0, len(rest) - 1, share // 2).round().astype(np.int64)]
+        rows.append(np.sort(np.concatenate([top, spaced])))
+    return rows
+
+
+def fair_share(sizes: NDArray[np.int64], limit: int) -> int:
+    """The largest number per bag such that bags cut to it hold at most `limit` in all.
+
+    >>> fair_share(np.array([2, 8]), 6)
+    4
+    """
+    low, high = 1, int(sizes.max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        if int(np.minimum(sizes, middle).sum()) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
 def quantised(coords: Array) -> dict[str, Any]:
     """Coordinates as whole numbers over the extent of the bag, one list per axis.
 
@@ -228,27 +264,12 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Model", about["model"]),
         ("Positive class", about["positive"]),
         ("Features", about["n_features"]),
-        ("Bag probability", bag_score_line(about)),
-        ("Instance probability", about["instance_score"]),
-        ("Inference", about["inference"]),
-        ("Kernel", about["kernel"]),
-        ("Prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
-        ("Inducing points", about["n_inducing"]),
-        ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
-        ("Log evidence", about["log_evidence"] is not None and f"{about['log_evidence']:.4f}"),
-        ("Fit", about["n_iter"] and iterations(about["n_iter"]) + _state(about)),
-        ("Selected features", selected(about)),
-        ("Scaled weights ± std", "; ".join(weight_lines(about))),
-        ("Arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
+        *((name[0].upper() + name[1:], value) for name, value in card_lines(about, "; ")),
         ("Versions", _versions()),
         ("Command of the fit", fitted.get("command")),
         ("Command of this page", command),
     ]
-    return [[name, str(value)] for name, value in lines if value not in (None, "", False, {}, [])]
-
-
-def _state(about: dict[str, Any]) -> str:
-    return ", converged" if about["converged"] else ", NOT converged: raise max_iter"
+    return [list(line) for line in filled(lines)]
 
 
 def _training(data: dict[str, Any]) -> str:

@@ -58,12 +58,39 @@ def describe_model(model: Any) -> dict[str, Any]:
     }
 
 
+def card_lines(about: dict[str, Any], between: str) -> list[tuple[str, Any]]:
+    """Names and values that every card shows of `describe_model`; some values are empty.
+
+    Several weights stand in one value, with `between` between them.
+    """
+    converged = "converged" if about["converged"] else "NOT converged: raise max_iter"
+    return [
+        ("bag score", _bag_score_line(about)),
+        ("instance score", about["instance_score"]),
+        ("inference", about["inference"]),
+        ("kernel", about["kernel"]),
+        ("prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
+        ("inducing points", about["n_inducing"]),
+        ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),
+        ("log evidence", about["log_evidence"] is not None and f"{about['log_evidence']:.4f}"),
+        ("fit", about["n_iter"] and f"{iterations(about['n_iter'])}, {converged}"),
+        ("selected features", selected(about)),
+        ("scaled weights ± std", between.join(weight_lines(about))),
+        ("arguments", ", ".join(f"{k}={v}" for k, v in about["arguments"].items())),
+    ]
+
+
+def filled(lines: list[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Lines of a card that have a value, as text."""
+    return [(name, str(value)) for name, value in lines if value not in (None, "", False, {}, [])]
+
+
 def why_not_calibrated(model: Any) -> str | None:
     """Why bag_score="auto" did not calibrate, or None."""
     return model.why_not_calibrated_ if getattr(model, "bag_score", None) == "auto" else None
 
 
-def bag_score_line(about: dict[str, Any]) -> str:
+def _bag_score_line(about: dict[str, Any]) -> str:
     """The bag score of `describe_model`, with the reason where it might surprise."""
     reason = about["why_not_calibrated"]
     return about["bag_score"] + ("" if reason is None else f" (not calibrated: {reason})")

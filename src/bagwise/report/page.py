@@ -9,6 +9,7 @@ from typing import Any
 
 from bagwise.bags import Bags, as_bags
 from bagwise.core.files.atomic import atomic_file
+from bagwise.io.requirements import require
 from bagwise.models.single_model import check_one_model
 from bagwise.report.content import page_content
 
@@ -96,9 +97,4 @@ def _asset(name: str) -> str:
 
 def require_jinja2() -> None:
     """Raise an ImportError that names the extra to install where jinja2 is missing."""
-    try:
-        import jinja2  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            'reports need jinja2, which is not installed; run: pip install "bagwise[report]"'
-        ) from error
+    require("jinja2", what="writing a report", extra="report")

@@ -1,5 +1,6 @@
 """Files appear whole or not at all, and what is there is kept unless it may go."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,29 @@ def test_models_keep_their_metadata_and_existing_files(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="overwrite=True"):
         model.save(path, overwrite=False)
     assert model.fit(bags).metadata_ == {}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_pipes_and_folders_are_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="device, a pipe"), atomic_file(pipe):
+        pass
+    assert pipe.is_fifo()
+    with pytest.raises(IsADirectoryError, match="name a file"), atomic_file(tmp_path):
+        pass
+
+
+def test_devices_are_not_replaced() -> None:
+    with pytest.raises(FileExistsError, match="device"), atomic_file(os.devnull):
+        pass
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_private_file_stays_private(tmp_path: Path, mode: int) -> None:
+    target = tmp_path / "a.txt"
+    target.write_bytes(b"old")
+    target.chmod(mode)
+    with atomic_file(target) as file:
+        file.write(b"new")
+    assert target.read_bytes() == b"new" and target.stat().st_mode & 0o777 == mode

@@ -15,6 +15,7 @@ from bagwise.core.files.modelfile import read_state, register, write_state
 from bagwise.core.inference import gibbs
 from bagwise.core.inference.diagnostics import effective_sample_size
 from bagwise.core.inference.gibbs import GibbsResult, GibbsSampler, run_chains
+from bagwise.core.inference.label_draws import draw_sides, fixed_sides, truncated_normal
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.stats import Chunk, Q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
@@ -55,6 +56,7 @@ class SweeperOf(Sweeper):
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self.chunks = chunks
+        self.whitener = None  # residuals are independent
 
 
 def z_scores(draws: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -71,7 +73,7 @@ def z_scores(draws: np.ndarray, truth: np.ndarray) -> np.ndarray:
 def test_truncated_draws_are_finite_and_on_their_side(mean: float, side: int) -> None:
     log_u = -np.random.default_rng(0).standard_exponential(20_000)
     sides = np.full(len(log_u), side)
-    m = gibbs.truncated_normal(np.full(len(log_u), mean), np.full(len(log_u), 1.3), sides, log_u)
+    m = truncated_normal(np.full(len(log_u), mean), np.full(len(log_u), 1.3), sides, log_u)
     assert np.all(np.isfinite(m)) and np.all(side * m >= 0) and np.mean(m == 0) < 1e-3
 
 
@@ -81,7 +83,7 @@ def test_truncated_draws_have_their_distribution(mean: float, side: int) -> None
     s = 1.3
     log_u = -np.random.default_rng(1).standard_exponential(50_000)
     sides = np.full(len(log_u), side)
-    m = gibbs.truncated_normal(np.full(len(log_u), mean), np.full(len(log_u), s), sides, log_u)
+    m = truncated_normal(np.full(len(log_u), mean), np.full(len(log_u), s), sides, log_u)
     # log P(|m| beyond what was drawn) is minus a standard exponential.
     tail = special.log_ndtr((side * mean - side * m) / s) - special.log_ndtr(side * mean / s)
     assert stats.kstest(-tail, "expon").pvalue > 1e-4
@@ -90,7 +92,7 @@ def test_truncated_draws_have_their_distribution(mean: float, side: int) -> None
 
 def test_untruncated_draws() -> None:
     log_u = -np.random.default_rng(1).standard_exponential(50_000)
-    m = gibbs.truncated_normal(np.full(50_000, 2.0), np.full(50_000, 3.0), np.zeros(50_000), log_u)
+    m = truncated_normal(np.full(50_000, 2.0), np.full(50_000, 3.0), np.zeros(50_000), log_u)
     assert stats.kstest(m, "norm", args=(2.0, 3.0)).pvalue > 1e-4
 
 
@@ -109,9 +111,9 @@ def test_first_positive_frequencies(z: list[float], known: list[float] | None) -
     known_all = None if known is None else np.tile(known, copies)
     targets = make_targets([n] * copies, [True] * copies, known_all)
     rng = np.random.default_rng(0)
-    fixed = gibbs.fixed_sides(targets)
+    fixed = fixed_sides(targets)
     exponentials = rng.standard_exponential(n * copies)
-    side, log_prob = gibbs.draw_sides(np.tile(z, copies), fixed, targets, exponentials)
+    side, log_prob = draw_sides(np.tile(z, copies), fixed, targets, exponentials)
     side = side.reshape(copies, n)
     assert np.all(np.sum(side == 1, axis=1) == 1)
     frequency = np.mean(side == 1, axis=0)
@@ -191,7 +193,8 @@ def test_joint_distribution(observed: list[int]) -> None:
         # Labels given v alone: given m they could never change.
         fresh = C0 + A @ state.v + s * rng.normal(size=len(s))
         visited_T[i] = np.maximum.reduceat(fresh > 0, starts)
-        sampler.blocks = [gibbs._block(replace(template, targets=labels_of(fresh, observed)))]
+        labelled = replace(template, targets=labels_of(fresh, observed))
+        sampler.blocks = [gibbs._block(labelled, None, 0)]
         state = sampler.step(rng, replace(state, m=sampler.draw_m(rng, state.v)[0]))
         visited_v[i], visited_m[i] = state.v, state.m
     successive = geweke_quantities(visited_v, visited_m, visited_T)[None]

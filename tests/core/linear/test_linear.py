@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.linear import design as design_module
 from bagwise.core.linear import evidence as evidence_module
 from bagwise.core.linear import penalty as penalty_module
-from bagwise.core.linear.design import Design, dual, primal, rows_per_chunk, whitened
+from bagwise.core.linear.design import Columns, Design, dual, primal, rows_per_chunk, whitened
 from bagwise.core.linear.evidence import (
     Fit,
     Pace,
@@ -25,7 +26,7 @@ from bagwise.core.linear.evidence import (
     start_intercept,
     useless,
 )
-from bagwise.core.linear.laplace import LogJoint, Mode, find_mode
+from bagwise.core.linear.laplace import Mode, find_mode
 from bagwise.core.linear.penalty import (
     GRID,
     PARTING,
@@ -34,9 +35,11 @@ from bagwise.core.linear.penalty import (
     fit_by_folds,
     fit_evidence,
     held_out_scores,
+    plug_in_log_likelihood,
     usable,
 )
 from bagwise.core.links import Logistic
+from bagwise.kernels import RBF
 
 LIKELIHOOD = BagLikelihood(Logistic())
 Array = np.ndarray
@@ -50,6 +53,7 @@ def make_design(
     known: bool = False,
     chunk_size: int | None = None,
     effect: float = 2.0,
+    memory_budget: int = sys.maxsize,
 ) -> Design:
     """Bags of 1 to 4 instances; the first instance of a positive bag is shifted in feature 0."""
     rng = np.random.default_rng(seed)
@@ -62,8 +66,13 @@ def make_design(
     if known:
         labels = np.full(len(X), np.nan)
         labels[offsets[:-1][::3]] = T[::3]
-    data = TrainingData(X, offsets, T, labels, chunk_size)
-    return Design(data, X.mean(axis=0), X.std(axis=0))
+    data = TrainingData(X, offsets, T, labels, chunk_size, memory_budget=memory_budget)
+    return scaled(data, X.mean(axis=0), X.std(axis=0))
+
+
+def scaled(data: TrainingData, shift: Array, scale: Array) -> Design:
+    """A design of all columns."""
+    return Design(data, Columns.all(shift, scale))
 
 
 def settled(design: Design, alpha: Array, **settings: Any) -> Any:
@@ -85,7 +94,7 @@ def maximised(designs: list[Design], update: Update, **settings: Any) -> Fit:
 @pytest.mark.parametrize("side", [primal, dual], ids=["primal", "dual"])
 def test_gradient_and_hessian_are_those_of_finite_differences(known: bool, side: Any) -> None:
     design = make_design(known=known)
-    density = LogJoint(LIKELIHOOD, side(design, np.array([0.5, 1.0, 3.0, 20.0])))
+    density = side(design, np.array([0.5, 1.0, 3.0, 20.0])).log_joint(LIKELIHOOD)
     rng = np.random.default_rng(1)
     for _ in range(3):
         v = rng.normal(size=5)
@@ -102,9 +111,9 @@ def test_gradient_and_hessian_are_those_of_finite_differences(known: bool, side:
 
 def test_maximum_likelihood_has_no_prior() -> None:
     design = make_design()
-    density = LogJoint(LIKELIHOOD, whitened(design, np.zeros(4)))
+    density = whitened(design, np.zeros(4)).log_joint(LIKELIHOOD)
     v = np.array([0.3, -0.2, 0.1, 0.5, -1.0])
-    assert density.value(v) == density.log_likelihood(v)
+    assert density.value(v) == plug_in_log_likelihood(LIKELIHOOD, design, v[:-1], v[-1])
 
 
 # --- evidence ------------------------------------------------------------------------------------
@@ -116,7 +125,8 @@ def brute_force_log_evidence(design: Design, alpha: Array) -> float:
     centre, spread = np.append(mode.w, mode.b), np.sqrt(np.diagonal(mode.covariance))
     axes = [c + s * np.linspace(-7, 7, 45) for c, s in zip(centre, spread, strict=True)]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
-    ((X, targets),) = design.blocks()
+    (chunk,) = design.sweeper.chunks
+    X, targets = chunk.A, chunk.targets
     z = X @ points[:, :2].T + points[:, 2]  # (n, points)
     log_negative = np.add.reduceat(-np.logaddexp(0, z), targets.starts, axis=0)
     with np.errstate(divide="ignore"):
@@ -130,7 +140,7 @@ def brute_force_log_evidence(design: Design, alpha: Array) -> float:
 @pytest.mark.parametrize("alpha", [(1.0, 1.0), (0.3, 30.0)])
 def test_evidence_is_that_of_a_brute_force_integral(alpha: tuple[float, float]) -> None:
     design = make_design(120, 2, effect=1.5)
-    found = settled(design, np.array(alpha)).log_evidence
+    found = settled(design, np.array(alpha)).evidence
     expected = brute_force_log_evidence(design, np.array(alpha))
     assert abs(np.expm1(found - expected)) < 0.05  # the evidence itself, not its logarithm
 
@@ -140,7 +150,7 @@ def test_both_updates_reach_the_same_evidence() -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(600, 3))
     T = X @ [1.0, -1.0, 0.7] + rng.logistic(size=600) > 1
-    design = Design(TrainingData(X, np.arange(601), T), np.zeros(3), np.ones(3))
+    design = scaled(TrainingData(X, np.arange(601), T), np.zeros(3), np.ones(3))
     fits = [
         maximised([design], update, tol=1e-7, max_iter=3000)
         for update in (fixed_point, printed_update)
@@ -167,7 +177,7 @@ def test_the_printed_update_keeps_noise_features() -> None:
 
 def test_pruned_features_stay_away_and_the_relevant_one_stays() -> None:
     fit = maximised([make_design(200, 20)], fixed_point)
-    assert 0 in fit.columns and len(fit.columns) < 8
+    assert 0 in fit.columns.used and len(fit.columns) < 8
     assert len(fit.alpha) == len(fit.modes[0].w) == len(fit.columns)
 
 
@@ -236,8 +246,7 @@ def lost_modes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def find(*args: Any, **settings: Any) -> Mode:
         mode = find_mode(*args, **settings)
-        trace = replace(mode.summit.trace, converged=False)
-        return replace(mode, summit=replace(mode.summit, trace=trace))
+        return replace(mode, trace=replace(mode.trace, converged=False))
 
     for module in (evidence_module, penalty_module):
         monkeypatch.setattr(module, "find_mode", find)
@@ -309,20 +318,21 @@ def test_dual_is_primal(known: bool) -> None:
     np.testing.assert_allclose(one.variances, other.variances, rtol=1e-8)
     np.testing.assert_allclose(one.covariance, other.covariance, atol=1e-9)
     np.testing.assert_allclose(np.diagonal(other.covariance)[:-1], other.variances, rtol=1e-8)
-    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-8)
+    assert one.evidence == pytest.approx(other.evidence, abs=1e-8)
 
 
 def test_more_features_than_instances_are_fitted() -> None:
     fit = maximised([make_design(60, 400, effect=5.0)], fixed_point)
-    assert 0 in fit.columns and len(fit.columns) < 60
+    assert 0 in fit.columns.used and len(fit.columns) < 60
 
 
-@pytest.mark.parametrize("cached", [True, False])
-def test_chunks_change_nothing(cached: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not cached:
-        monkeypatch.setattr(design_module, "CACHED_ENTRIES", 0)
-    whole, parts = (maximised([make_design(chunk_size=size)], fixed_point) for size in (10_000, 7))
-    np.testing.assert_array_equal(whole.columns, parts.columns)
+@pytest.mark.parametrize("budget", [sys.maxsize, 0], ids=["kept", "computed anew"])
+def test_chunks_change_nothing(budget: int) -> None:
+    whole, parts = (
+        maximised([make_design(chunk_size=size, memory_budget=budget)], fixed_point)
+        for size in (10_000, 7)
+    )
+    np.testing.assert_array_equal(whole.columns.used, parts.columns.used)
     np.testing.assert_allclose(whole.modes[0].w, parts.modes[0].w, rtol=1e-8)
     assert whole.trace.history[-1] == pytest.approx(parts.trace.history[-1], rel=1e-10)
 
@@ -334,7 +344,17 @@ def test_wide_data_are_cut_into_small_chunks() -> None:
 def test_constant_columns_never_enter() -> None:
     design = make_design(60, 5)
     fit = maximised([design.only(np.array([True, False, True, True, False]))], fixed_point)
-    assert set(fit.columns) <= {0, 2, 3}
+    assert set(fit.columns.used) <= {0, 2, 3}
+
+
+@pytest.mark.parametrize("kernel", [None, RBF(1.0, 1.0)])
+def test_constant_columns_are_found_in_any_chunks(kernel: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=12), np.full(12, 0.1), rng.normal(size=12)])
+    data = TrainingData(X, np.arange(13), np.arange(12) % 2 == 0, chunk_size=5)
+    basis = None if kernel is None else np.array([[0.0, 0.0, 0.0], [1e3, 0.0, 0.0], X[4]])
+    columns = Columns.all(X.mean(axis=0), np.ones(3), kernel, basis)
+    assert Design(data, columns).varying().columns.used.tolist() == [0, 2]
 
 
 # --- one penalty ---------------------------------------------------------------------------------
@@ -343,14 +363,14 @@ def test_constant_columns_never_enter() -> None:
 def test_a_given_alpha_is_kept() -> None:
     fit = fit_alpha(make_design(), LIKELIHOOD, 2.5, max_iter=100, tol=1e-4)
     assert fit.alpha.tolist() == [2.5] * 4
-    assert fit.trace.history[-1] == pytest.approx(fit.modes[0].log_evidence)
+    assert fit.trace.history[-1] == pytest.approx(fit.modes[0].evidence)
 
 
 def test_the_best_alpha_by_evidence() -> None:
     design = make_design(60)
     fit = fit_evidence(design, LIKELIHOOD, max_iter=100, tol=1e-8)
     assert fit.trace.converged and np.all(np.diff(fit.trace.history) >= 0)
-    values = [settled(design, f * fit.alpha).log_evidence for f in (0.5, 0.9, 1.1, 2.0)]
+    values = [settled(design, f * fit.alpha).evidence for f in (0.5, 0.9, 1.1, 2.0)]
     assert max(values) < fit.trace.history[-1]
 
 
@@ -361,7 +381,7 @@ def mirrored_design(seed: int) -> Design:
     x = rng.normal(size=(n_bags, d))
     T = np.abs(x[:, 0]) > np.median(np.abs(x[:, 0]))
     X = np.stack([x, -x], axis=1).reshape(-1, d)
-    return Design(TrainingData(X, 2 * np.arange(n_bags + 1), T), np.zeros(d), X.std(axis=0))
+    return scaled(TrainingData(X, 2 * np.arange(n_bags + 1), T), np.zeros(d), X.std(axis=0))
 
 
 @pytest.mark.parametrize("seed", [14, 42, 47, 49, 69, 74, 77, 79])
@@ -369,25 +389,25 @@ def test_evidence_is_not_drawn_to_where_modes_part(seed: int) -> None:
     design = mirrored_design(seed)
     fit = fit_evidence(design, LIKELIHOOD, max_iter=100, tol=1e-3)
     (mode,) = fit.modes
-    assert fit.trace.converged and mode.log_evidence <= 0 and mode.least_precision >= PARTING
+    assert fit.trace.converged and mode.evidence <= 0 and mode.least_precision >= PARTING
 
 
 def test_alphas_whose_evidence_is_no_evidence_are_refused() -> None:
     # The mode of two opposite instances is 0 for large alpha, and parts near alpha = 0.15.
     X = np.array([[1.0], [-1.0], [0.05], [-0.05]])
     data = TrainingData(X, np.array([0, 2, 4]), np.array([True, False]))
-    design = Design(data, np.zeros(1), np.ones(1))
+    design = scaled(data, np.zeros(1), np.ones(1))
     least = [settled(design, np.array([a])).least_precision for a in np.geomspace(1, 0.05, 200)]
     assert least[0] > 0.5 and min(least) < PARTING
     parting = settled(design, np.geomspace(1, 0.05, 200)[np.argmin(least)][None])
     assert not usable(parting) and usable(settled(design, np.array([1.0])))
-    far = Design(
+    far = scaled(
         TrainingData(np.array([[9.0], [-9.0]]), np.arange(3), np.array([True, False])),
         np.zeros(1),
         np.ones(1),
     )
     certain = settled(far, np.array([0.1]))
-    assert certain.log_evidence > 0 and not usable(certain)
+    assert certain.evidence > 0 and not usable(certain)
 
 
 def test_no_usable_alpha_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,7 +438,7 @@ def test_a_better_mode_of_a_cold_start_is_taken(monkeypatch: pytest.MonkeyPatch)
         mode = find_mode(likelihood, coordinates, w, b, **settings)
         calls.append(w)
         cold = len(calls) > 1 and not np.any(w)
-        return replace(mode, summit=replace(mode.summit, value=mode.summit.value + cold))
+        return replace(mode, value=mode.value + cold)
 
     monkeypatch.setattr(penalty_module, "find_mode", find)
     fit = fit_evidence(make_design(60), LIKELIHOOD, max_iter=100, tol=1e-3)
@@ -440,6 +460,6 @@ def test_held_out_scores_do_not_depend_on_the_path() -> None:
     train, test = design.of_bags(np.arange(40)), design.of_bags(np.arange(40, 60))
     scores, converged = held_out_scores(train, test, LIKELIHOOD)
     mode = settled(train, np.full(4, GRID[-1]))
-    ((X, targets),) = test.blocks()
-    expected = LIKELIHOOD.log_prob(X @ mode.w + mode.b, targets).sum()
+    (chunk,) = test.sweeper.chunks
+    expected = LIKELIHOOD.log_prob(chunk.A @ mode.w + mode.b, chunk.targets).sum()
     assert converged and scores[-1] == pytest.approx(expected, abs=1e-3)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import special
@@ -55,9 +56,10 @@ def test_equals_enumeration(link: str, H: float, T: bool, known: str) -> None:
     if np.isinf(H) and not T and labels.settled:
         pytest.skip("a contradiction, which estimators refuse")
     draws = make_draws(link)
-    mean, std = given_labels(draws, labels, BagLikelihood(draws.link, H))
+    both, std = given_labels(draws, labels, BagLikelihood(draws.link, H))
     wanted, spread = enumerated(draws, link, labels, H)
-    np.testing.assert_allclose(mean, wanted, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(both, np.column_stack([1 - wanted, wanted]), rtol=1e-9, atol=1e-14)
+    mean = both[:, 1]
     np.testing.assert_allclose(std, spread, rtol=1e-7, atol=1e-9)
     np.testing.assert_array_equal(mean[~labels.free], labels.known[~labels.free])
 
@@ -83,12 +85,43 @@ def test_sure_and_wrong_models_give_numbers(link: str, shift: float, kt: float) 
     """A positive bag that the model rules out still holds a positive: logs all the way."""
     draws = make_draws(link, kt, shift)
     likelihood = BagLikelihood(draws.link)
-    mean, std = given_labels(draws, BagLabels(True, np.full(4, NAN)), likelihood)
-    assert np.all((mean >= 0) & (mean <= 1))
+    both, std = given_labels(draws, BagLabels(True, np.full(4, NAN)), likelihood)
+    mean = both[:, 1]
+    assert np.all((both >= 0) & (both <= 1))
+    np.testing.assert_allclose(both.sum(axis=1), 1, rtol=1e-12)
     assert mean.sum() >= 1 - 1e-9
     assert np.all((std >= 0) & (std <= 0.5 + 1e-12))
     only = given_labels(draws, BagLabels(True, np.array([0.0, NAN, 0.0, 0.0])), likelihood)[0]
-    np.testing.assert_allclose(only, [0, 1, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(only[:, 1], [0, 1, 0, 0], atol=1e-9)
+
+
+def one_draw(link: str, f: list[float]) -> BagDraws:
+    n = len(f)
+    return BagDraws(LINKS[link](), np.array(f), np.zeros((n, 1)), np.zeros((1, 1)), np.zeros(n))
+
+
+@pytest.mark.parametrize("f", [[30.0, -60.0, -70.0], [-0.5, -45.0, -45.0], [3.0, 20.0, 25.0]])
+@pytest.mark.parametrize("H", [np.inf, 100.0])
+def test_the_rarer_label_has_its_digits(f: list[float], H: float) -> None:
+    """P(y_n = 0 | T = 1) = q_n (1 - c prod of other q) / (1 - c prod of q), in many digits."""
+    draws = one_draw("logistic", f)
+    both, _ = given_labels(draws, BagLabels(True, np.full(3, NAN)), BagLikelihood(draws.link, H))
+    with mpmath.workdps(80):
+        c = 1 - (mpmath.mpf(0) if np.isinf(H) else mpmath.mpf(1) / H)
+        q = [1 / (1 + mpmath.exp(mpmath.mpf(x))) for x in f]
+        some = 1 - c * mpmath.fprod(q)
+        wanted = [q[n] * (1 - c * mpmath.fprod(q[:n] + q[n + 1 :])) / some for n in range(3)]
+        columns = np.array([[float(w), float(1 - w)] for w in wanted])
+    np.testing.assert_allclose(both, columns, rtol=1e-9)
+
+
+def test_a_sure_instance_keeps_the_digits_of_its_complement() -> None:
+    both, _ = given_labels(
+        one_draw("probit", [9.0, -1.0]),
+        BagLabels(True, np.array([NAN, 1.0])),
+        BagLikelihood(LINKS["probit"]()),
+    )
+    np.testing.assert_allclose(both[0, 0], special.ndtr(-9.0), rtol=1e-9)
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -248,8 +281,8 @@ def test_one_more_view_of_the_closed_form() -> None:
     draws = make_draws("logistic")
     F = draws.base[:, None] + draws.loadings @ draws.points.T
     p = special.expit(F)
-    mean, _ = given_labels(draws, BagLabels(True, np.full(4, NAN)), BagLikelihood(draws.link))
-    np.testing.assert_allclose(mean, p.mean(axis=1) / (1 - np.prod(1 - p, axis=0).mean()))
+    both, _ = given_labels(draws, BagLabels(True, np.full(4, NAN)), BagLikelihood(draws.link))
+    np.testing.assert_allclose(both[:, 1], p.mean(axis=1) / (1 - np.prod(1 - p, axis=0).mean()))
 
 
 def test_copies_of_a_known_positive_are_likely_positive() -> None:

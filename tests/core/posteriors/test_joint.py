@@ -10,10 +10,11 @@ import pytest
 from scipy import special
 
 import bagwise as bw
+from bagwise.core import residuals
 from bagwise.core.features import kernel_matrix
 from bagwise.core.links import Moments, Probit
 from bagwise.core.posteriors import gaussian as posterior
-from bagwise.core.posteriors import joint, residuals
+from bagwise.core.posteriors import joint
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.gibbs import averaged
 from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern

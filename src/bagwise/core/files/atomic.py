@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +17,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iter
     """A new file that takes the place of `path` when the block succeeds, and vanishes if not.
 
     With `overwrite=False` an existing file stays as it is and FileExistsError is raised, also if
-    it appeared while the block ran.
+    it appeared while the block ran. A file that is replaced keeps its permissions.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -26,13 +27,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iter
     ...     target.read_bytes(), os.listdir(folder)
     (b'whole', ['a.txt'])
     """
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"no directory {target.parent}; make it before saving {target.name}"
-        )
-    if not overwrite:
-        refuse_existing(target)
+    target = check_target(path, overwrite=overwrite)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     # Not tempfile: its files are readable by the owner alone, whatever the umask says.
     file = open(temporary, "xb")  # noqa: SIM115
@@ -40,6 +35,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iter
         with file:
             yield file
             file.flush()
+            _keep_mode(temporary, target)
             os.fsync(file.fileno())
         _put_in_place(temporary, target, overwrite)
     except BaseException:
@@ -47,6 +43,41 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iter
             temporary.unlink()
         raise
     _sync_directory(target.parent)
+
+
+def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Path:
+    """The file that `path` stands for, links followed; an error where none can be written there.
+
+    Call it before long work whose result goes there.
+    """
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"no directory {target.parent}; make it before saving {target.name}"
+        )
+    if not overwrite:
+        refuse_existing(target)
+    if target.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder; name a file to write")
+    if os.path.lexists(target) and not target.is_file():
+        raise FileExistsError(
+            f"{os.fspath(path)} is a device, a pipe or a socket, which a file would take the place "
+            "of; name a regular file"
+        )
+    return target
+
+
+def check_result(
+    path: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]], *, overwrite: bool
+) -> None:
+    """`check_target` for a result of files that it must not take the place of."""
+    target = check_target(path, overwrite=overwrite)
+    for source in sources:
+        if os.path.exists(source) and os.path.realpath(source) == os.path.realpath(target):
+            raise FileExistsError(
+                f"{os.fspath(path)} is what is read here, and writing there would destroy it; "
+                "choose another name for the result"
+            )
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
@@ -62,13 +93,23 @@ def remove_leftovers(path: str | os.PathLike[str]) -> None:
                 os.unlink(entry.path)
 
 
+class KeptFileError(FileExistsError):
+    """A file is there already and is kept, since nobody said that it may be overwritten."""
+
+
 def refuse_existing(path: str | os.PathLike[str]) -> None:
     """Raise FileExistsError where there is something already."""
     if os.path.lexists(path):
-        raise FileExistsError(
+        raise KeptFileError(
             f"{os.fspath(path)} exists and is not overwritten; choose another name, or pass "
-            "--force (overwrite=True in Python)"
+            "overwrite=True"
         )
+
+
+def _keep_mode(temporary: Path, target: Path) -> None:
+    """A private file stays private when it is written again."""
+    with suppress(OSError):
+        os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
 
 
 def _put_in_place(temporary: Path, target: Path, overwrite: bool) -> None:

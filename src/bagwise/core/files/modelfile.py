@@ -16,6 +16,7 @@ import math
 import os
 import re
 import zipfile
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from importlib import metadata
 from typing import Any, BinaryIO, NoReturn, cast
@@ -40,6 +41,7 @@ from bagwise.kernels import Kernel
 __all__ = [
     "SCHEMA_VERSION",
     "ModelFileError",
+    "read_kind",
     "read_state",
     "register",
     "register_kernels",
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
-MAX_HEADER_BYTES = 64 * 2**20
+MAX_HEADER_BYTES = 16 * 2**20  # parsing takes fifty times as much memory
 
 _HEADER = "header.json"
 _HEADER_KEYS = {"format", "schema", "bagwise", "kind", "state"}
@@ -106,11 +108,25 @@ def read_state(path: str | os.PathLike[str]) -> tuple[str, Any]:
     ...     read_state(path)
     ('example', [1, inf, None])
     """
+    return _opened(path, _read)
+
+
+def read_kind(path: str | os.PathLike[str]) -> str:
+    """What the state in a file is of, from its header alone; errors as those of `read_state`."""
+    return _opened(path, lambda file: _read(file, arrays=False))[0]
+
+
+def _opened(
+    path: str | os.PathLike[str], read: Callable[[BinaryIO], tuple[str, Any]]
+) -> tuple[str, Any]:
+    """What `read` makes of a regular file, every fault of the bytes as a `ModelFileError`."""
     if os.path.isdir(path):
         raise IsADirectoryError(f"{os.fspath(path)} is a folder; give the file that save() wrote")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ModelFileError(f"{os.fspath(path)} is not a regular file; give one that save() wrote")
     with open(path, "rb") as file:
         try:
-            return _read(file)
+            return read(file)
         except ModelFileError as error:
             raise ModelFileError(f"cannot read {os.fspath(path)}: {error}") from error.__cause__
         except Exception as error:
@@ -165,12 +181,14 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
 # --- Reading -------------------------------------------------------------------------------------
 
 
-def _read(file: BinaryIO) -> tuple[str, Any]:
+def _read(file: BinaryIO, arrays: bool = True) -> tuple[str, Any]:
     size = os.fstat(file.fileno()).st_size
     _check_start(file.read(8))
     with zipfile.ZipFile(file) as archive:
         members = _checked_members(archive, size)
         header = _checked_header(_read_header(archive, members[_HEADER]))
+        if not arrays:
+            return header["kind"], None
         decoder = Decoder(len(members) - 1, lambda i: _read_array(archive, members[_array_name(i)]))
         state = decoder.decode(header["state"], 0)
         decoder.check_all_used()

@@ -16,9 +16,16 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags import Bags
-from bagwise.core.files.atomic import remove_leftovers
+from bagwise.bags.rows import row_digest
+from bagwise.core.files.atomic import check_target, remove_leftovers
 from bagwise.core.files.codec import Encoder
-from bagwise.core.files.modelfile import ModelFileError, read_state, register_kernels, write_state
+from bagwise.core.files.modelfile import (
+    ModelFileError,
+    read_kind,
+    read_state,
+    register_kernels,
+    write_state,
+)
 from bagwise.core.inference.monitor import Callback, Monitor, State
 from bagwise.core.parameters import check_number
 
@@ -26,7 +33,6 @@ KIND = "checkpoint"
 KEYS = {"marks", "prepared", "fit"}
 # Arguments that may change between a fit and its continuation.
 FREE = ("verbose", "max_iter", "chunk_size", "memory_budget", "random_state", "bag_score")
-SAMPLE_ROWS = 256  # of X, that tell one data set from another
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Session:
             "the instance labels": known,
             "the coordinates": bags.coords,
             "the groups": bags.groups,
-            "the features": sample_rows(bags.X),
+            "the features": str(row_digest(bags.X)),
         }
         marks = fingerprint(model, data)
         saved = None if resume is None else read_checkpoint(resume, marks)
@@ -89,20 +95,16 @@ class CheckpointFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], minutes: float, header: State) -> None:
-        self.path = Path(path)
+        self.path = check_target(path)
         self.seconds = 60 * check_number("checkpoint_minutes", minutes, at_least=0)
         self.header = header
         self._last = time.monotonic()
-        if not self.path.absolute().parent.is_dir():
-            raise FileNotFoundError(
-                f"no directory {self.path.absolute().parent}; make it before the fit, so that "
-                f"{self.path.name} can be written"
-            )
-        if not os.access(self.path.absolute().parent, os.W_OK):
+        if not os.access(self.path.parent, os.W_OK):
             raise PermissionError(
-                f"{self.path.absolute().parent} may not be written; choose another folder for "
+                f"{self.path.parent} may not be written; choose another folder for "
                 f"{self.path.name} before the fit begins"
             )
+        refuse_others(self.path)
         for target in (self.path, self._next):
             remove_leftovers(target)
 
@@ -130,6 +132,24 @@ class CheckpointFile:
                 UserWarning,
                 stacklevel=2,
             )
+
+
+def refuse_others(path: Path) -> None:
+    """Raise where a checkpoint at `path` would move or replace what is none."""
+    kept = [file for file in (path, previous(path)) if os.path.lexists(file)]
+    # One that is whole vouches for the other, which a fault may have damaged.
+    if kept and not any(_is_checkpoint(file) for file in kept):
+        raise FileExistsError(
+            f"{kept[0]} exists and is not a checkpoint of bagwise, so that none is written there; "
+            "choose another name for the checkpoint, or move that file away"
+        )
+
+
+def _is_checkpoint(path: Path) -> bool:
+    try:
+        return read_kind(path) == KIND
+    except (OSError, ModelFileError):
+        return False
 
 
 def previous(path: str | os.PathLike[str]) -> Path:
@@ -178,11 +198,6 @@ def fingerprint(model: Any, data: dict[str, Any]) -> dict[str, str]:
     arguments = {k: v for k, v in model.get_params(deep=False).items() if k not in FREE}
     values = {"the model": type(model).__name__, **arguments, **data}
     return {name: _mark(value) for name, value in values.items()}
-
-
-def sample_rows(X: Any) -> Any:
-    """Rows from all over X, which tell data sets of the same shape apart."""
-    return np.array(X[np.unique(np.linspace(0, len(X) - 1, SAMPLE_ROWS).astype(np.int64))])
 
 
 def _mark(value: Any) -> str:

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 SMALL_BUDGET = 2**28  # 256 MiB: for data that are not in memory themselves
 UNKNOWN_FREE = 2**32  # where the system does not say what is free
-RECOMPUTE_BELOW = 64  # D + M up to which features are computed faster than a disk reads them
+RECOMPUTE_BELOW = 64  # effort up to which features are computed faster than a disk reads them
 ROOM_TO_SPARE = 1.05  # a scratch file must not fill its disk to the last block
 _CGROUP = "/sys/fs/cgroup"
 
@@ -33,7 +33,7 @@ _CGROUP = "/sys/fs/cgroup"
 class ChunkSource(Protocol):
     """Computes chunks of features, in order or one by one."""
 
-    n_features: int  # D
+    effort: int  # columns read and made for one row
     feature_bytes: int  # of all N x M features
 
     def __len__(self) -> int: ...
@@ -42,23 +42,23 @@ class ChunkSource(Protocol):
         """Compute the i-th chunk."""
 
 
-def store(source: ChunkSource, n_inducing: int, budget: int, *, recompute: bool) -> Sequence[Chunk]:
+def store(source: ChunkSource, budget: int, *, recompute: bool) -> Sequence[Chunk]:
     """The chunks of a source, kept in the way that suits the budget.
 
     With `recompute=False` they are kept somewhere in any case.
     """
-    how = plan(source, n_inducing, budget, recompute=recompute)
+    how = plan(source, budget, recompute=recompute)
     if how == "memory":
         return [source.chunk(i) for i in range(len(source))]
     return scratch_chunks(source) if how == "scratch" else RecomputedChunks(source)
 
 
-def plan(source: ChunkSource, n_inducing: int, budget: int, *, recompute: bool = True) -> str:
+def plan(source: ChunkSource, budget: int, *, recompute: bool = True) -> str:
     """ "memory", "scratch" or "recompute"."""
     if source.feature_bytes <= budget:
         return "memory"
     room = shutil.disk_usage(tempfile.gettempdir()).free > ROOM_TO_SPARE * source.feature_bytes
-    if recompute and (source.n_features + n_inducing <= RECOMPUTE_BELOW or not room):
+    if recompute and (source.effort <= RECOMPUTE_BELOW or not room):
         return "recompute"
     if not room:
         raise OSError(

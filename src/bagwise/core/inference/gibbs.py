@@ -2,124 +2,46 @@
 
 With the latent f integrated out the model is
 
-    v ~ N(0, I),   m_n | v ~ N(c0 + a_n'v, s_n^2),   s_n^2 = 1 + kt_n,   T_b = max_n 1[m_n > 0]
+    v ~ N(0, I),   m_b | v ~ N(c0 + A_b v, I + R_b),   T_b = max_n 1[m_n > 0]
 
-(the paper prints s_n = 1, which its own sparse approximation contradicts). A sweep draws v | m,
-a Gaussian whose covariance never changes, and m | v, T. A positive bag is drawn jointly rather
-than instance by instance as in [W21, Eq. 26-28]: the index of its first positive instance, then
-truncated normals. Nothing loops over instances or bags.
+where R_b = K_bb - A_b A_b' is the covariance of a bag's residuals, the one that predictions use
+(the paper prints I alone, which its own sparse approximation contradicts). Residuals of different
+bags are independent: with bags of one that is FITC, with all instances as inducing points the
+Gaussian process itself. R_b = G_b G_b' + diag(rest_b) gives factors e_b that a bag shares:
+
+    e_b ~ N(0, I),   m_n | v, e ~ N(c0 + a_n'v + g_n'e_b, s_n^2),   s_n^2 = 1 + rest_n.
+
+A sweep draws v, e | m, which are Gaussian with covariances that never change, v with e integrated
+out, and then m | v, e, T. A positive bag is drawn jointly rather than instance by instance as in
+[W21, Eq. 26-28]: the index of its first positive instance, then truncated normals. No sweep loops
+over instances or bags.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 from threadpoolctl import threadpool_limits
 
+from bagwise.core.features import Whitener
 from bagwise.core.inference.diagnostics import MIN_SAMPLES, effective_sample_size, split_r_hat
+from bagwise.core.inference.label_draws import draw_sides, fixed_sides, truncated_normal
 from bagwise.core.inference.passes import Sweeper
+from bagwise.core.inference.shared_residuals import SharedResiduals, diagonalised
 from bagwise.core.inference.stats import Chunk, Q, diagonal_precision
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.linalg import cholesky, inverse_lower, logdet_from_cholesky
 from bagwise.core.parameters import check_integer
+from bagwise.core.residuals import split_residuals
 
 Array = NDArray[Any]
 
-FAR = 200.0  # standard deviations beyond which truncated normals use their limit, good to 1e-9
-NEVER = -50.0  # a log-probability that no run of ours is long enough to meet
 SERIAL_SECONDS = 5.0  # shorter runs are over before other processes have started
-
-
-# --- m | v, T -------------------------------------------------------------------------------
-
-
-def truncated_normal(mean: Array, scale: Array, side: Array, log_u: Array) -> Array:
-    """Draws of N(mean, scale^2) below zero (side -1), above it (+1) or anywhere (0).
-
-    `log_u` are logarithms of uniforms, i.e. minus standard exponentials. [W21, Eq. 26-28]
-
-    >>> truncated_normal(np.zeros(3), np.ones(3), np.array([-1, 0, 1]), np.log([0.5, 0.9, 0.5]))
-    array([-0.67448975,  1.28155157,  0.67448975])
-    """
-    above = side > 0
-    z = np.where(above, -mean, mean) / scale  # a draw above zero is minus one below zero
-    far = (side != 0) & (z > FAR)
-    log_mass = np.where(side == 0, 0.0, special.log_ndtr(-np.where(far, 0.0, z)))
-    below = z + special.ndtri_exp(log_u + log_mass)
-    below = np.where(far, -_excess(np.where(far, z, 1.0), -log_u), below)
-    # Rounding alone may leave a draw at the border on the wrong side.
-    below = np.where(side == 0, below, np.minimum(below, 0.0))
-    return scale * np.where(above, -below, below)
-
-
-def _excess(z: Array, e: Array) -> Array:
-    """x > 0 with log P(m < -x | m < 0) = -e for m ~ N(z, 1) and large z, without cancellation.
-
-    The exponent of that probability is (z + 1/z) x + x^2/2 up to terms of order z^-4.
-    """
-    slope = z + 1 / z
-    return 2 * e / (slope + np.sqrt(slope**2 + 2 * e))
-
-
-def log_first_positive(z: Array, targets: Targets) -> Array:
-    """log P(the first positive instance of its bag is n | z), -inf for known rows, shape (n,).
-
-    prod_{i<n} P(m_i < 0) P(m_n > 0) over the free instances of the bag; not normalised: its sum
-    over a bag is 1 - P0.
-    """
-    log_negative = np.where(targets.free, special.log_ndtr(-z), 0.0)
-    # After an instance with P(m < 0) < exp(NEVER) none is ever the first; without the bound
-    # cumulative sums over long chunks would lose digits.
-    before = np.cumsum(np.maximum(log_negative, NEVER)) - np.maximum(log_negative, NEVER)
-    before -= targets.spread(before[targets.starts])
-    return np.where(targets.free, before + special.log_ndtr(z), -np.inf)
-
-
-def first_positive(log_weights: Array, targets: Targets, exponentials: Array) -> Array:
-    """One row per bag, row n with probability proportional to exp(log_weights), shape (B,).
-
-    The row that wins a race of exponential clocks; `exponentials` are standard, one per row.
-    """
-    score = log_weights - np.log(exponentials)
-    best = np.maximum.reduceat(score, targets.starts)
-    winners = np.flatnonzero(score == targets.spread(best))
-    return winners[np.searchsorted(winners, targets.starts)]
-
-
-def fixed_sides(targets: Targets) -> Array:
-    """Side of zero on which each m_n lies whatever v: -1, +1, or 0 where it is open."""
-    side = np.where(targets.spread(targets.T), 0, -1)
-    if targets.known is not None:
-        side = np.where(targets.known == 1, 1, np.where(targets.known == 0, -1, side))
-    return side
-
-
-def draw_sides(
-    z: Array, fixed: Array, targets: Targets, exponentials: Array
-) -> tuple[Array, Array]:
-    """Side of zero of each m_n given z, an exact joint draw per bag, and log p(T_b | z) (B,).
-
-    Up to the first positive instance of a bag all sides are settled, after it none is.
-    """
-    undecided = targets.T & ~targets.settled
-    own = np.where(fixed == 0, 0.0, special.log_ndtr(fixed * z))
-    log_prob = targets.sum_bags(own)
-    if not np.any(undecided):
-        return fixed, log_prob
-    log_weights = log_first_positive(z, targets)
-    first = targets.spread(first_positive(log_weights, targets, exponentials))
-    rows = np.arange(len(z))
-    drawn = np.where(rows < first, -1, np.where(rows == first, 1, 0))
-    side = np.where(targets.spread(undecided) & targets.free, drawn, fixed)
-    top = np.maximum.reduceat(log_weights, targets.starts)
-    top = np.where(undecided, top, 0.0)  # bags without a free instance have no weights
-    mass = targets.sum_bags(np.exp(np.minimum(log_weights - targets.spread(top), 0.0)))
-    return side, log_prob + np.where(undecided, top + np.log(np.where(undecided, mass, 1.0)), 0.0)
 
 
 # --- The sampler: init and step ---------------------------------------------------------------
@@ -132,7 +54,7 @@ class GibbsState:
     v: Array  # (M,)
     m: Array  # (N,) latent values with noise; their signs agree with all labels
     mean: Array  # (M,) E[v | the m that v was drawn from]
-    log_joint: float  # log p(T | v) - |v|^2 / 2, with m integrated out
+    log_joint: float  # log p(T | v, e) - |v|^2 / 2 - |e|^2 / 2, with m integrated out
 
 
 @dataclass(frozen=True)
@@ -141,31 +63,56 @@ class _Block:
 
     A: Array  # (n, M)
     s: Array  # (n,)
+    shared: SharedResiduals
     targets: Targets
     fixed: Array  # (n,)
     rows: slice  # in the whole data
+    factors: slice  # in those of the whole data
 
-    def project(self, residual: Array) -> Array:
-        """A' residual / s^2 in float64, shape (M,)."""
-        scaled = (residual / self.s**2).astype(self.A.dtype, copy=False)
-        return np.asarray(scaled @ self.A, dtype=np.float64)
+    def project(self, x: Array) -> Array:
+        """A' (diag(s^2) + G G')^-1 x in float64, shape (M,)."""
+        y = x / self.s**2
+        if self.shared:
+            y = y - self.shared.spread(self.shared.mean(y)) / self.s**2
+        return np.asarray(y.astype(self.A.dtype, copy=False) @ self.A, dtype=np.float64)
+
+    def precision(self) -> Array:
+        """A' (diag(s^2) + G G')^-1 A, shape (M, M)."""
+        total = diagonal_precision(self.A, 1 / self.s**2).AtLA
+        if self.shared:
+            scaled = self.shared.G / self.s[:, None] ** 2
+            for b, rows in enumerate(self.bags()):
+                B = scaled[rows].T @ np.asarray(self.A[rows], dtype=np.float64)  # (k, M)
+                total = total - B.T @ (self.shared.shrinkage[b][:, None] * B)
+        return total
+
+    def bags(self) -> Iterator[slice]:
+        """Rows of each bag."""
+        for start, size in zip(self.targets.starts, self.targets.sizes, strict=True):
+            yield slice(int(start), int(start + size))
+
+    def latent(self, v: Array, c0: float) -> Array:
+        """E[m | v] in float64, shape (n,)."""
+        return c0 + np.asarray(self.A @ v.astype(self.A.dtype), dtype=np.float64)
 
 
 class GibbsSampler:
     """The transition of one chain: `init_state` and `step` are pure but for their `rng`.
 
-    Draws do not depend on how the data are cut into chunks.
+    Draws do not depend on how the data are cut into chunks. Without `features`, which say how
+    residuals covary, they are taken as independent.
     """
 
-    def __init__(self, chunks: list[Chunk], c0: float) -> None:
+    def __init__(self, chunks: list[Chunk], c0: float, features: Whitener | None = None) -> None:
         self.c0 = c0
-        self.blocks = [_block(chunk) for chunk in chunks]
+        self.blocks: list[_Block] = []
+        for chunk in chunks:
+            first = self.blocks[-1].factors.stop if self.blocks else 0
+            self.blocks.append(_block(chunk, features, first))
         self.n_rows = sum(len(b.s) for b in self.blocks)
-        P = sum(
-            (diagonal_precision(b.A, 1 / b.s**2).AtLA for b in self.blocks),
-            start=np.eye(chunks[0].A.shape[1]),
-        )
-        L = cholesky(P, name="P = I + A' diag(1/s^2) A")
+        self.n_factors = self.blocks[-1].factors.stop
+        P = sum((b.precision() for b in self.blocks), start=np.eye(chunks[0].A.shape[1]))
+        L = cholesky(P, name="P = I + A' (I + R)^-1 A")
         self._L_inv = inverse_lower(L)
         self.S = self._L_inv.T @ self._L_inv  # (M, M) Cov(v | m)
         self.log_det_S = -logdet_from_cholesky(L)
@@ -183,29 +130,39 @@ class GibbsSampler:
         return GibbsState(v, m, np.zeros_like(v), log_prob - 0.5 * float(v @ v))
 
     def step(self, rng: np.random.Generator, state: GibbsState) -> GibbsState:
-        """One sweep: v | m, then m | v, T [W21, 3.5]."""
+        """One sweep: v, e | m, then m | v, e, T [W21, 3.5]."""
         mean = self.mean_v(state.m)
         v = mean + self._L_inv.T @ rng.standard_normal(len(mean))
-        m, log_prob = self.draw_m(rng, v)
+        m, log_prob = self.draw_m(rng, v, state.m)
         return GibbsState(v, m, mean, log_prob - 0.5 * float(v @ v))
 
     def mean_v(self, m: Array) -> Array:
-        """E[v | m] = S A'(m - c0)/s^2 [W21, 3.5, with noise 1 + kt]."""
+        """E[v | m] = S A'(I + R)^-1 (m - c0) [W21, 3.5, with the noise of residuals]."""
         return self.S @ sum(b.project(m[b.rows] - self.c0) for b in self.blocks)
 
-    def draw_m(self, rng: np.random.Generator, v: Array) -> tuple[Array, float]:
-        """A joint draw of m | v, T and log p(T | v)."""
+    def draw_m(
+        self, rng: np.random.Generator, v: Array, m: Array | None = None
+    ) -> tuple[Array, float]:
+        """e | v, m (where m is None, its prior), a joint draw of m | v, e, T and a log density.
+
+        The density is log p(T | v, e) - |e|^2 / 2.
+        """
         race, minus_log_u = rng.standard_exponential((2, self.n_rows))
-        m, log_prob = np.empty(self.n_rows), 0.0
+        normal = rng.standard_normal(self.n_factors)
+        drawn, log_prob = np.empty(self.n_rows), 0.0
         for b in self.blocks:
-            mu = self.c0 + np.asarray(b.A @ v.astype(b.A.dtype), dtype=np.float64)
+            mu = b.latent(v, self.c0)
+            if b.shared:
+                mean = None if m is None else b.shared.mean((m[b.rows] - mu) / b.s**2)
+                e = b.shared.draw(mean, normal[b.factors])
+                mu, log_prob = mu + b.shared.spread(e), log_prob - 0.5 * float(np.sum(e**2))
             side, log_probs = draw_sides(mu / b.s, b.fixed, b.targets, race[b.rows])
-            m[b.rows] = truncated_normal(mu, b.s, side, -minus_log_u[b.rows])
+            drawn[b.rows] = truncated_normal(mu, b.s, side, -minus_log_u[b.rows])
             log_prob += float(log_probs.sum())
-        return m, log_prob
+        return drawn, log_prob
 
 
-def _block(chunk: Chunk) -> _Block:
+def _block(chunk: Chunk, features: Whitener | None, first_factor: int) -> _Block:
     targets, n = chunk.targets, len(chunk.kt)
     fixed = fixed_sides(targets)
     possible = np.maximum.reduceat(fixed, targets.starts) >= 0  # some row may be positive
@@ -215,8 +172,15 @@ def _block(chunk: Chunk) -> _Block:
             "known instance labels contradict a bag's label; a positive bag needs an instance "
             "that is not known to be negative, a negative bag has no known positive"
         )
-    s = np.sqrt(1 + np.asarray(chunk.kt, dtype=np.float64))
-    return _Block(chunk.A, s, targets, fixed, slice(chunk.start, chunk.start + n))
+    G, rest = np.zeros((n, 0)), np.asarray(chunk.kt, dtype=np.float64)
+    if features is not None:
+        X = np.asarray(chunk.X, dtype=np.float64)
+        # Anew, as features in float32 would leave their rounding in K_bb - A_b A_b'.
+        G, rest = split_residuals(features.kernel, X, *features(X), targets.starts)
+    s = np.sqrt(1 + rest)
+    shared = diagonalised(G, s, targets)
+    factors = slice(first_factor, first_factor + shared.n_factors)
+    return _Block(chunk.A, s, shared, targets, fixed, slice(chunk.start, chunk.start + n), factors)
 
 
 # --- Chains ---------------------------------------------------------------------------------
@@ -230,7 +194,7 @@ class GibbsResult:
     v: Array  # (n_chains, n_samples, M)
     S: Array  # (M, M) Cov(v | m): the posterior of v is the mixture of N(means, S)
     log_det_S: float
-    log_joint: Array  # (n_chains, burn_in + thin * n_samples) log p(T | v) - |v|^2 / 2
+    log_joint: Array  # (n_chains, burn_in + thin * n_samples), see `GibbsState`
     r_hat: Array  # (M,) split R-hat of v
     ess: Array  # (M,) effective number of draws of v
 
@@ -293,7 +257,7 @@ def run_chains(
     check_integer("burn_in", burn_in, at_least=0)
     check_integer("n_chains", n_chains, at_least=1)
     check_integer("thin", thin, at_least=1)
-    sampler = GibbsSampler(list(sweeper.chunks), c0)
+    sampler = GibbsSampler(list(sweeper.chunks), c0, sweeper.whitener)
     seeds = np.random.SeedSequence(seed).spawn(n_chains)
     jobs = n_jobs or _default_jobs(sampler, n_chains, burn_in + thin * n_samples)
     run = joblib.delayed(_run_chain)
@@ -315,7 +279,9 @@ def run_chains(
 
 def _default_jobs(sampler: GibbsSampler, n_chains: int, n_sweeps: int) -> int:
     """One process per chain as far as there are cores; one where the run takes seconds."""
-    seconds = n_chains * n_sweeps * (1e-4 + sampler.n_rows * (4e-7 + 1e-9 * len(sampler.S)))
+    numbers = sum(b.shared.G.size for b in sampler.blocks)
+    sweep = 1e-4 + sampler.n_rows * (4e-7 + 1e-9 * len(sampler.S)) + 1e-8 * numbers
+    seconds = n_chains * n_sweeps * sweep
     return 1 if seconds < SERIAL_SECONDS else min(n_chains, joblib.cpu_count())
 
 

@@ -12,7 +12,8 @@ Hessian of the noisy-or likelihood, which is not concave (`newton` damps its ste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,28 +32,39 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Mode:
-    """Laplace posterior N(v, P^-1) and its evidence."""
+class Mode(Summit):
+    """Laplace posterior N(v, P^-1) and its evidence; at a saddle there are none, and they raise."""
 
-    v: Array
-    P_inv: Array
-    log_det_P: float
-    log_joint: float
-    trace: Trace
+    remedy: ClassVar[str] = "use inference='vi' or raise max_iter"
+
+    @cached_property
+    def L(self) -> Array:
+        """Cholesky factor of P."""
+        return cholesky_at_mode(self.P, self.remedy)
+
+    @cached_property
+    def P_inv(self) -> Array:
+        """Covariance of v."""
+        return inverse_from_cholesky(self.L)
+
+    @property
+    def log_volume(self) -> float:
+        """What the integral over v adds to the log joint at the mode: -log|P|/2."""
+        return -0.5 * logdet_from_cholesky(self.L)
 
     @property
     def evidence(self) -> float:
         """log p(T) up to the Laplace approximation."""
-        return self.log_joint - 0.5 * self.log_det_P
+        return self.value + self.log_volume
 
     def evidence_trace(self) -> Trace:
         """Newton's path, each log joint with the final curvature: it ends at the evidence."""
-        shifted = tuple(value - 0.5 * self.log_det_P for value in self.trace.history)
+        shifted = tuple(value + self.log_volume for value in self.trace.history)
         return Trace(shifted, self.trace.converged)
 
     def as_q(self, c0: float) -> Q:
         """The posterior in the form the predictions use."""
-        return Q(self.v, self.P_inv, c0, -self.log_det_P)
+        return Q(self.v, self.P_inv, c0, 2 * self.log_volume)
 
 
 class Laplace:
@@ -68,7 +80,7 @@ class Laplace:
 
         With a finite H, v = 0 may lie where all negative bags of some size look mislabelled.
         """
-        v = np.zeros(len(self.sweeper.whitener.Z))
+        v = np.zeros(len(self.sweeper.whitener))
         if np.isinf(self.likelihood.H):
             return v
         warm = Laplace(self.likelihood.as_exact_rule(), self.sweeper)._climb(v, c0).v
@@ -92,9 +104,9 @@ class Laplace:
         """Maximise log p(T | v) - |v|^2/2, and take its curvature there."""
         target = LogJoint(self._folded, self.sweeper, c0)
         summit = watched_climb(target, v, monitor, state, max_iter, tol, verbose)
-        L = cholesky_at_mode(summit.P, "use inference='vi' or raise max_iter")
-        P_inv, log_det = inverse_from_cholesky(L), logdet_from_cholesky(L)
-        return Mode(summit.v, P_inv, log_det, summit.value, summit.trace)
+        mode = Mode(**vars(summit))
+        _ = mode.L  # raises at a saddle, before anything is made of it
+        return mode
 
     def evidence_gradient(self, mode: Mode, c0: float) -> tuple[FeatureGradient, float]:
         """Gradient of the evidence in the features (for theta) and in c0, mode shift included."""

@@ -26,31 +26,43 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class LogJoint:
-    """log p(T | m, c0) - |m|^2 / 2 as a function of x = m, or of x = (m, c0) with `c0=None`."""
+    """log p(T | m, c0) - |u|^2 / 2, m = scale u, as a function of x = u, or (u, c0) if c0 is None.
+
+    So u ~ N(0, I) where m_i ~ N(0, scale_i^2); where `penalty` is 0 the prior of m_i is flat.
+    """
 
     likelihood: LogLikelihood
     sweeper: Sweeper
     c0: float | None = None  # None: the mean is learned along with m
+    scale: Array | float = 1.0
+    penalty: Array | float = 1.0
 
     def split(self, x: Array) -> tuple[Array, float]:
         """m and c0."""
-        return (x, self.c0) if self.c0 is not None else (x[:-1], float(x[-1]))
+        u, c0 = (x, self.c0) if self.c0 is not None else (x[:-1], float(x[-1]))
+        return self.scale * u, c0
 
     def value(self, x: Array) -> float:
         """The log joint density, without derivatives."""
         m, c0 = self.split(x)
         log_prob = self.sweeper.total(partial(self.likelihood.log_prob, m=m, c0=c0))
-        return log_prob - 0.5 * float(m @ m)
+        return log_prob - 0.5 * float(self._prior(x) @ x**2)
 
     def expand(self, x: Array) -> Expansion:
         """The same with gradient and P = -Hessian."""
         m, c0 = self.split(x)
         found = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
-        k = len(x)
-        prior = np.arange(k) < len(m)  # c0 has a flat prior
-        gradient = found.gradient[:k] - prior * x
-        P = found.neg_hessian[:k, :k] + np.diag(prior.astype(float))
-        return Expansion(x, found.log_prob - 0.5 * float(m @ m), gradient, P)
+        k, prior, scale = len(x), self._prior(x), np.ones(len(x))
+        scale[: len(m)] = self.scale
+        gradient = scale * found.gradient[:k] - prior * x
+        P = scale * found.neg_hessian[:k, :k] * scale[:, None] + np.diag(prior)
+        return Expansion(x, found.log_prob - 0.5 * float(prior @ x**2), gradient, P)
+
+    def _prior(self, x: Array) -> Array:
+        """Prior precision of each coordinate; that of c0 is flat."""
+        prior = np.zeros(len(x))
+        prior[: len(x) - (self.c0 is None)] = self.penalty
+        return prior
 
 
 def watched_climb(

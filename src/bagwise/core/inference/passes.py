@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.rows import BLOCK_ROWS, RowRange, RowSource
-from bagwise.core.features import Whitener
+from bagwise.core.features import Features
 from bagwise.core.inference.feature_store import store
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
@@ -80,25 +80,32 @@ class TrainingData:
         rows, sizes = self._rows_of(bags)
         known = None if self.known is None else self.known[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return TrainingData(self.X[rows], offsets, self.T[bags], known, self.chunk_size)
+        return TrainingData(
+            self.X[rows],
+            offsets,
+            self.T[bags],
+            known,
+            self.chunk_size,
+            memory_budget=self.memory_budget,
+        )
 
     def _rows_of(self, bags: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows of some bags, and how many each has."""
         rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
         return rows, np.diff(self.offsets)[bags]
 
-    def chunks(self, whitener: Whitener) -> Iterator[Chunk]:
+    def chunks(self, whitener: Features) -> Iterator[Chunk]:
         """Compute the features chunk by chunk."""
         source = FeatureSource(self, whitener)
         return (source.chunk(i) for i in range(len(source)))
 
-    def one_pass(self, whitener: Whitener, step: Callable[[Chunk], S]) -> S:
+    def one_pass(self, whitener: Features, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, whose features are not kept."""
         return reduce(add, map(step, self.chunks(whitener)))
 
-    def sweeper(self, whitener: Whitener, *, recompute: bool = True) -> Sweeper:
+    def sweeper(self, whitener: Features, *, recompute: bool = True, dtype: Any = None) -> Sweeper:
         """Passes over the chunks with their features."""
-        return Sweeper(self, whitener, recompute=recompute)
+        return Sweeper(self, whitener, recompute=recompute, dtype=dtype)
 
     def targets(self, first: int, last: int) -> Targets:
         """Labels of bags first..last-1."""
@@ -118,19 +125,20 @@ class FeatureSource:
     """Computes the features of any chunk, in the data's dtype where they are many.
 
     Few features stay in float64, where float32 would save nothing and its rounding would
-    show along the flat directions of the bound.
+    show along the flat directions of the bound. `start` is the data's first row in the whole.
     """
 
     def __init__(
-        self, data: TrainingData, whitener: Whitener, dtype: np.dtype[Any] | None = None
+        self, data: TrainingData, whitener: Features, dtype: Any = None, start: int = 0
     ) -> None:
         self.data = data
         self.whitener = whitener
-        size = len(data.X) * len(whitener.Z)
+        self.start = start
+        size = len(data.X) * len(whitener)
         usual = data.X.dtype if size > FLOAT64_FEATURES else np.dtype(np.float64)
-        self.dtype = usual if dtype is None else dtype
+        self.dtype = usual if dtype is None else np.dtype(dtype)
         self.feature_bytes = size * self.dtype.itemsize
-        self.n_features = data.X.shape[1]
+        self.effort = whitener.effort
 
     def __len__(self) -> int:
         return len(self.data.cuts) - 1
@@ -145,18 +153,21 @@ class FeatureSource:
         # What is read or scaled anew in each pass is not kept as well.
         kept = RowRange(data.X, rows) if isinstance(data.X, RowSource) else X
         graph = None if data.graph is None else data.graph[rows][:, rows]
-        return Chunk(kept, A, kt, data.targets(first, last), rows.start, graph)
+        return Chunk(kept, A, kt, data.targets(first, last), self.start + rows.start, graph)
 
 
 class Sweeper:
     """Chunks with their features, kept as the budget allows, and the one way to sum over them."""
 
+    whitener: Any  # a Whitener, or the Columns of a linear model
     chunks: Sequence[Chunk]
 
-    def __init__(self, data: TrainingData, whitener: Whitener, *, recompute: bool = True) -> None:
+    def __init__(
+        self, data: TrainingData, whitener: Features, *, recompute: bool = True, dtype: Any = None
+    ) -> None:
         self.whitener = whitener
-        source = FeatureSource(data, whitener)
-        self.chunks = store(source, len(whitener.Z), data.memory_budget, recompute=recompute)
+        source = FeatureSource(data, whitener, dtype)
+        self.chunks = store(source, data.memory_budget, recompute=recompute)
 
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, in order."""

@@ -224,7 +224,7 @@ def thin(
 def fitted(folded: FoldedLikelihood, sweeper: Sweeper, c0: float | None) -> Scorer:
     """The mode of v, and of c0 unless it is given."""
     target = LogJoint(folded, sweeper, c0)
-    v = np.zeros(len(sweeper.whitener.Z))
+    v = np.zeros(len(sweeper.whitener))
     start = np.append(v, START_MEAN) if c0 is None else v
     summit = climb(target, start, max_iter=FIT_STEPS, tol=FIT_TOL)
     return Scorer(folded, *target.split(summit.v))

@@ -1,93 +1,112 @@
-"""Features as a linear model sees them: scaled, restricted to the columns in use, in chunks."""
+"""Instances as a linear model sees them, and the coordinates in which its weights are found."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial, reduce
-from operator import add
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.inference.passes import DEFAULT_CHUNK, TrainingData
-from bagwise.core.likelihoods.at_least_one import Targets
+from bagwise.core.inference.newton_probit import LogJoint
+from bagwise.core.inference.passes import DEFAULT_CHUNK, Sweeper, TrainingData
+from bagwise.core.inference.stats import Chunk, FoldedLikelihood
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
-Blocks = Callable[[], Iterator[tuple[Array, Targets]]]
-Step = Callable[[Array, Targets], Any]  # of features and labels of some whole bags
 
 CHUNK_ENTRIES = 2**22  # 32 MiB in float64
-CACHED_ENTRIES = 2**25  # blocks of more entries are scaled anew in each pass
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Maps instances to the columns in use: scaled features, or similarities to basis points."""
+
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    kernel: Kernel | None
+    basis: Array | None  # (M, D), scaled
+    used: NDArray[np.int64]  # (d,) numbers among the D features, or M basis points
+
+    @classmethod
+    def all(
+        cls, shift: Array, scale: Array, kernel: Kernel | None = None, basis: Array | None = None
+    ) -> Columns:
+        """Every feature, or every basis point."""
+        n = len(shift if basis is None else basis)
+        return cls(shift, scale, kernel, basis, np.arange(n, dtype=np.int64))
+
+    @property
+    def effort(self) -> int:
+        """Scaling takes less time than reading; a kernel does not."""
+        return 0 if self.basis is None else len(self.shift) + len(self)
+
+    def __len__(self) -> int:
+        return len(self.used)
+
+    def __call__(self, X: Array) -> tuple[Array, Array]:
+        """A (n, d) in float64, and no residual variances."""
+        kt = np.zeros(len(X))
+        if self.kernel is not None and self.basis is not None:
+            return self.kernel.cross((X - self.shift) / self.scale, self.basis[self.used]), kt
+        if np.array_equal(self.used, np.arange(X.shape[1])):
+            return (X - self.shift) / self.scale, kt
+        return (X[:, self.used] - self.shift[self.used]) / self.scale[self.used], kt
+
+    def only(self, keep: NDArray[np.bool_]) -> Columns:
+        """Fewer of them."""
+        return replace(self, used=self.used[keep])
+
+
+@dataclass(frozen=True)
 class Design:
-    """Instances of one task, whose blocks are (n, d) float64 arrays of scaled features."""
+    """Instances of one task, and the columns in use."""
 
-    def __init__(
-        self, data: TrainingData, shift: Array, scale: Array, columns: Array | None = None
-    ) -> None:
-        self.data = data
-        self.shift = shift
-        self.scale = scale
-        self.columns = np.arange(data.X.shape[1]) if columns is None else columns
-        self._cached: list[Array] | None = None
+    data: TrainingData
+    columns: Columns
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns in use."""
         return len(self.data.X), len(self.columns)
 
-    @property
-    def is_small(self) -> bool:
-        """Whether scaled features are kept in memory."""
-        n, d = self.shape
-        return n * d <= CACHED_ENTRIES
+    @cached_property
+    def sweeper(self) -> Sweeper:
+        """Passes over chunks of them."""
+        return self.data.sweeper(self.columns, dtype=np.float64)
 
-    def only(self, keep: NDArray[np.bool_]) -> Self:
+    @cached_property
+    def matrix(self) -> Array:
+        """All of them at once (n, d), also where workers have the rows."""
+        return self.columns(self.data.X[:])[0]
+
+    def only(self, keep: NDArray[np.bool_]) -> Design:
         """The same instances with fewer columns."""
-        if np.all(keep):
-            return self
-        return type(self)(self.data, self.shift, self.scale, self.columns[keep])
+        return self if np.all(keep) else replace(self, columns=self.columns.only(keep))
 
-    def of_bags(self, bags: NDArray[np.intp]) -> Self:
+    def of_bags(self, bags: NDArray[np.intp]) -> Design:
         """The same columns of some of the bags."""
-        return type(self)(self.data.of_bags(bags), self.shift, self.scale, self.columns)
+        return replace(self, data=self.data.of_bags(bags))
 
-    def total(self, change: Callable[[Array], Array]) -> Callable[[Step], Any]:
-        """What sums a step over blocks of changed features; those of few are changed once."""
+    def varying(self) -> Design:
+        """Without constant columns, which would only repeat the intercept."""
+        found = self.data.one_pass(self.columns, _range)
+        return self.only(found.low < found.high)
 
-        def blocks() -> Iterator[tuple[Array, Targets]]:
-            return ((change(X), targets) for X, targets in self.blocks())
 
-        if self.is_small:
-            return partial(add_up, partial(iter, list(blocks())))
-        return partial(add_up, blocks)
+@dataclass(frozen=True)
+class _Range:
+    low: Array
+    high: Array
 
-    def blocks(self) -> Iterator[tuple[Array, Targets]]:
-        """Scaled features and labels, chunk by chunk."""
-        self.prepared()
-        for i, (rows, targets) in enumerate(self._chunks()):
-            yield (self._scaled(rows) if self._cached is None else self._cached[i]), targets
+    def __add__(self, other: _Range) -> _Range:
+        return _Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
-    def prepared(self) -> Self:
-        """Itself, with the scaled features of small data computed."""
-        if self._cached is None and self.is_small:
-            self._cached = [self._scaled(rows) for rows, _ in self._chunks()]
-        return self
 
-    def _chunks(self) -> Iterator[tuple[slice, Targets]]:
-        for first, last in itertools.pairwise(self.data.cuts.tolist()):
-            rows = slice(int(self.data.offsets[first]), int(self.data.offsets[last]))
-            yield rows, self.data.targets(first, last)
-
-    def _scaled(self, rows: slice) -> Array:
-        X = self.data.X[rows]
-        if len(self.columns) < X.shape[1]:
-            X = X[:, self.columns]
-        return (X - self.shift[self.columns]) / self.scale[self.columns]
+def _range(chunk: Chunk) -> _Range:
+    return _Range(np.min(chunk.A, axis=0), np.max(chunk.A, axis=0))
 
 
 def rows_per_chunk(n_features: int) -> int:
@@ -99,11 +118,6 @@ def rows_per_chunk(n_features: int) -> int:
     return max(1, min(DEFAULT_CHUNK, CHUNK_ENTRIES // max(1, n_features)))
 
 
-def add_up(blocks: Blocks, step: Step) -> Any:
-    """Sum of `step(features, labels)` over blocks, in order."""
-    return reduce(add, itertools.starmap(step, blocks()))
-
-
 @dataclass(frozen=True)
 class Coordinates:
     """Whitened weights u with w = root * (V u), and the intercept as last coordinate.
@@ -112,10 +126,16 @@ class Coordinates:
     `penalty` is 1 where a coordinate has that prior and 0 where its prior is flat.
     """
 
-    total: Callable[[Step], Any]  # sums over blocks of (n, r + 1) features, the last of ones
-    penalty: Array  # (r + 1,)
+    sweeper: Sweeper  # over the design's columns, or over their products with root V
+    penalty: Array  # (r,)
     root: Array  # (d,)
     V: Array | None  # (d, r), orthonormal columns
+
+    def log_joint(self, likelihood: BagLikelihood) -> LogJoint:
+        """log p(T | w) + log p(w | A) [R08, Eq. 7] without the prior's constants."""
+        folded = FoldedLikelihood(likelihood, 0.0)
+        scale = self.root if self.V is None else 1.0
+        return LogJoint(folded, self.sweeper, scale=scale, penalty=self.penalty)
 
     def weights(self, v: Array) -> Array:
         """w (d,) from coordinates v (r + 1,)."""
@@ -157,8 +177,7 @@ def primal(design: Design, alpha: Array) -> Coordinates:
     """One coordinate per feature: u_i = sqrt(alpha_i) w_i; a flat prior where alpha_i = 0."""
     flat = alpha == 0
     root = 1 / np.sqrt(np.where(flat, 1.0, alpha))
-    total = design.total(partial(_times, root=root))
-    return Coordinates(total, np.append(~flat, False).astype(np.float64), root, None)
+    return Coordinates(design.sweeper, (~flat).astype(np.float64), root, None)
 
 
 def dual(design: Design, alpha: Array) -> Coordinates:
@@ -167,23 +186,12 @@ def dual(design: Design, alpha: Array) -> Coordinates:
     X A^(-1/2) = U s V' with the eigenvectors U of X A^-1 X', so the features become U s.
     """
     root = 1 / np.sqrt(alpha)
-    parts = [(X * root, targets) for X, targets in design.blocks()]
-    F = np.concatenate([X for X, _ in parts])  # (n, d)
+    F = design.matrix * root  # (n, d)
     values, U = np.linalg.eigh(F @ F.T)
     keep = values > 1e-13 * max(float(values[-1]), 1e-300)
     s = np.sqrt(values[keep])
     V = F.T @ (U[:, keep] / s)  # (d, r)
-    Us = with_ones(U[:, keep] * s)
-    ends = np.cumsum([len(X) for X, _ in parts])[:-1]
-    small = [(A, t) for A, (_, t) in zip(np.split(Us, ends), parts, strict=True)]
-    total = partial(add_up, partial(iter, small))
-    return Coordinates(total, np.append(np.ones(len(s)), 0.0), root, V)
-
-
-def _times(X: Array, root: Array) -> Array:
-    return with_ones(X * root)
-
-
-def with_ones(X: Array) -> Array:
-    """X with a last column of ones, for the intercept."""
-    return np.column_stack([X, np.ones(len(X))])
+    data, r = design.data, len(s)
+    rows = TrainingData(U[:, keep] * s, data.offsets, data.T, data.known, data.chunk_size)
+    sweeper = rows.sweeper(Columns.all(np.zeros(r), np.ones(r)))
+    return Coordinates(sweeper, np.ones(r), root, V)

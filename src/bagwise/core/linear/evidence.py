@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Note
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.linear.design import Design, whitened
+from bagwise.core.linear.design import Columns, Design, whitened
 from bagwise.core.linear.laplace import Mode, find_mode
 
 Array = NDArray[Any]
@@ -35,7 +35,7 @@ NO_MODE = (
 class Fit:
     """Weights of each task on the features that are left."""
 
-    columns: NDArray[np.intp]  # (d,) numbers of the features in use
+    columns: Columns  # those in use
     alpha: Array  # (d,)
     modes: tuple[Mode, ...]  # one per task
     trace: Trace
@@ -159,7 +159,7 @@ def maximise_evidence(
     resting, pace = 0, Pace.start(len(alpha), settles=hurry)
     while True:
         modes = _modes(designs, likelihood, alpha, starts, max(max_iter, NEWTON_STEPS))
-        history.append(sum(mode.log_evidence for mode in modes))
+        history.append(sum(mode.evidence for mode in modes))
         note(len(history) - 1, history[-1])
         if verbose:
             print(f"update {len(history) - 1:3d}  {len(alpha)} features  {history[-1]:.6f}")
@@ -198,7 +198,7 @@ def _modes(
 
 
 def _finished(
-    columns: NDArray[np.intp],
+    columns: Columns,
     alpha: Array,
     modes: tuple[Mode, ...],
     history: list[float],
@@ -206,7 +206,7 @@ def _finished(
     problem: str,
 ) -> Fit:
     """The fit; it has converged only if Newton's method did for each task."""
-    found = all(mode.converged for mode in modes)
+    found = all(mode.trace.converged for mode in modes)
     if not found and not problem:
         problem = NO_MODE
     return Fit(columns, alpha, modes, Trace(tuple(history), converged and found), problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from sklearn.model_selection import StratifiedKFold
 
 from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Note
+from bagwise.core.inference.stats import FoldedLikelihood
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.linalg import try_cholesky
 from bagwise.core.linear.design import Design, whitened
 from bagwise.core.linear.evidence import NEWTON_STEPS, NO_MODE, Fit, ignore, start_intercept
-from bagwise.core.linear.laplace import LogJoint, Mode, find_mode
+from bagwise.core.linear.laplace import Mode, find_mode
 
 Array = NDArray[Any]
 
@@ -55,11 +57,11 @@ def fit_alpha(
     )
     if alpha == 0:
         _require_determined(mode)
-    problem = "" if mode.summit.trace.n_iter >= max_iter else NO_MODE
-    if mode.summit.value >= enough:
+    problem = "" if mode.trace.n_iter >= max_iter else NO_MODE
+    if mode.value >= enough:
         problem = (
             "a linear rule separates the bags, so the likelihood has no maximum at finite "
-            f"weights; stopped at log-likelihood {mode.summit.value:.3g}; use alpha > 0 or "
+            f"weights; stopped at log-likelihood {mode.value:.3g}; use alpha > 0 or "
             "alpha='evidence'"
         )
     return Fit(design.columns, precisions, (mode,), mode.evidence_trace(), problem)
@@ -93,9 +95,9 @@ def fit_evidence(
     width = 0.5 * float(np.log(10))
     low = max(search.best - width, float(np.log(GRID[-1])))
     high = min(search.best + width, float(np.log(GRID[0])))
-    history = [search.mode.log_evidence]
+    history = [search.mode.evidence]
     for a, b in golden_section(search.evidence, low, high):
-        history.append(search.mode.log_evidence)
+        history.append(search.mode.evidence)
         note(len(history) - 1, history[-1])
         if verbose:
             alpha = np.exp(search.best)
@@ -104,9 +106,9 @@ def fit_evidence(
             break
     # Another mode may have become the higher one since the search began with a large alpha.
     search.evidence(search.best, cold=True)
-    history[-1] = search.mode.log_evidence
+    history[-1] = search.mode.evidence
     alpha = np.full(design.shape[1], np.exp(search.best))
-    found = search.mode.converged
+    found = search.mode.trace.converged
     trace = Trace(tuple(history), settled and found)
     return Fit(design.columns, alpha, (search.mode,), trace, "" if found else NO_MODE)
 
@@ -131,9 +133,9 @@ class EvidenceSearch:
         if not usable(mode):
             return -np.inf
         self.start = (mode.w, mode.b)
-        if self.best is None or mode.log_evidence > self.mode.log_evidence:
+        if self.best is None or mode.evidence > self.mode.evidence:
             self.best, self.mode = log_alpha, mode
-        return mode.log_evidence
+        return mode.evidence
 
 
 def usable(mode: Mode) -> bool:
@@ -143,9 +145,9 @@ def usable(mode: Mode) -> bool:
     evidence above 1, which is more than certainty: labels of bags that are far apart leave the
     intercept, whose prior has density 1, undetermined over more than a unit.
     """
-    if try_cholesky(mode.summit.P) is None or mode.least_precision < PARTING:
+    if try_cholesky(mode.P) is None or mode.least_precision < PARTING:
         return False
-    return mode.log_evidence <= 0
+    return mode.evidence <= 0
 
 
 def golden_section(
@@ -174,7 +176,7 @@ def golden_section(
 
 
 def _require_determined(mode: Mode) -> None:
-    eigenvalues = np.linalg.eigvalsh(mode.summit.P)
+    eigenvalues = np.linalg.eigvalsh(mode.P)
     if eigenvalues[0] <= SINGULAR * eigenvalues[-1]:
         raise ValueError(
             "alpha=0 (maximum likelihood) leaves some weights undetermined: features outnumber "
@@ -239,12 +241,11 @@ def held_out_scores(
     for i, alpha in enumerate(GRID):
         coordinates = whitened(train, np.full(train.shape[1], alpha))
         mode = find_mode(likelihood, coordinates, w, b, max_iter=max_iter, tol=1e-6)
-        w, b, converged = mode.w, mode.b, converged and mode.converged
+        w, b, converged = mode.w, mode.b, converged and mode.trace.converged
         scores[i] = plug_in_log_likelihood(likelihood, test, w, b)
     return scores, converged
 
 
 def plug_in_log_likelihood(likelihood: BagLikelihood, design: Design, w: Array, b: float) -> float:
     """log p(T | w, b) summed over bags."""
-    flat = whitened(design, np.zeros(design.shape[1]))
-    return LogJoint(likelihood, flat).log_likelihood(np.append(w, b))
+    return design.sweeper.total(partial(FoldedLikelihood(likelihood, 0.0).log_prob, m=w, c0=b))

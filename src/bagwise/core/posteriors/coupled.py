@@ -27,13 +27,15 @@ from bagwise.core.posteriors.joint import standard_normal
 
 Array = NDArray[Any]
 
-FULL_RESIDUAL_SIZE = 2000  # larger bags keep the diagonal of their residual covariance
 REPLICA_SIZE = 150  # bags up to that size get an exact-by-EP standard deviation
 
 
 @dataclass(frozen=True)
 class _Bag:
-    """One bag's Gaussians: m = Sigma f + noise, f ~ N(mu, Kt + G G')."""
+    """One bag's Gaussians: m = Sigma f + noise, f ~ N(mu, diag(kt) + G G').
+
+    G has what instances share: v, and the factors of their residuals.
+    """
 
     coupling: Coupling
     mu: Array
@@ -50,15 +52,12 @@ class CoupledPredictor:
         lam: float,
         graph: Any,
         offsets: Array,
-        *,
-        full_residual: bool = False,
     ) -> None:
         self.posterior = posterior
         self._link = posterior.link_function
         self.lam = lam
         self.graph = graph
         self.offsets = offsets
-        self.full_residual = full_residual  # residuals of a bag covary, as in [M24]
 
     def instances(self, X: Array) -> tuple[Array, Array]:
         """P(m_n > 0) and the standard deviation of P(m_n > 0 | f) over the posterior of f."""
@@ -74,7 +73,7 @@ class CoupledPredictor:
     def given_labels(
         self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
     ) -> tuple[Array, Array]:
-        """P(y_n = 1 | bag label, known labels) by EP, and its standard deviation, (n,) each.
+        """P(y_n | bag label, known labels), (n, 2), by EP, and its standard deviation, (n,).
 
         The deviation takes the labels of a bag as independent given f.
         """
@@ -88,17 +87,22 @@ class CoupledPredictor:
     def _given_labels(
         self, bag: _Bag, labels: BagLabels, likelihood: BagLikelihood
     ) -> tuple[Array, Array]:
-        known = np.where(labels.known == 1, 1.0, 0.0)
+        both = labels.as_columns()
         if labels.excluded(likelihood) or not np.any(labels.free):
-            return known, np.zeros(len(known))
+            return both, np.zeros(len(both))
         _, std = given_labels(self._draws_in_noise(bag), labels, likelihood)
         prior = predictive_prior(bag.coupling, bag.kt, bag.G)
         mean = bag.coupling.solve(bag.mu)
-        log_p, x_log = positive_given_known(prior, mean, labels)
+        log_p, log_q, x_log = positive_given_known(prior, mean, labels)
+        q = np.exp(log_q)
         if not labels.settled:
-            log_p = log_p + likelihood.log_label(x_log, labels.T)[1]
-        p = np.where(labels.free, np.exp(np.minimum(log_p, 0.0)), known)
-        return p, np.minimum(std, np.sqrt(p * (1 - p)))
+            log_prob, shift = likelihood.log_label(x_log, labels.T)
+            log_p = log_p + shift
+            q = np.maximum(q - np.exp(-np.exp(x_log)), 0) * np.exp(-log_prob)  # P0 is part of q
+        p = np.exp(np.minimum(log_p, 0.0))
+        q = np.where(p < 0.5, 1 - p, np.minimum(q, 0.5))  # the rarer label has the digits
+        both = np.where(labels.free[:, None], np.column_stack([q, p]), both)
+        return both, np.minimum(std, np.sqrt(both[:, 0] * both[:, 1]))
 
     def _draws_in_noise(self, bag: _Bag) -> BagDraws:
         """Draws of (Sigma f)_n in units of m_n's own noise."""
@@ -162,16 +166,18 @@ class CoupledPredictor:
 
     def _bags(self, X: Array) -> Iterator[_Bag]:
         features = self.posterior.bag_features(X, self.offsets)
-        for (begin, end), (mu, kt, G) in zip(pairwise(self.offsets), features, strict=True):
+        for (begin, end), (mu, rest, G) in zip(pairwise(self.offsets), features, strict=True):
             rows = slice(begin, end)
-            if self.full_residual and len(mu) <= FULL_RESIDUAL_SIZE:
-                G = np.hstack([G, self.posterior.residual_root(X[rows])])
-                kt = np.zeros(len(mu))
-            yield _Bag(Coupling(self.graph[rows][:, rows], self.lam), mu, kt, G)
+            yield _Bag(Coupling(self.graph[rows][:, rows], self.lam), mu, rest, G)
 
 
-def positive_given_known(prior: Prior, mean: Array, labels: BagLabels) -> tuple[Array, Array]:
-    """log P(m_n > 0 | known signs), (n,), and log(-log P0), P0 = P(all others < 0 | the same)."""
+def positive_given_known(
+    prior: Prior, mean: Array, labels: BagLabels
+) -> tuple[Array, Array, Array]:
+    """log P(m_n > 0 | known signs) and log P(m_n < 0 | the same), (n,), and log(-log P0).
+
+    P0 = P(all others < 0 | the same).
+    """
     starts = np.zeros(1, dtype=np.int64)
     signs = np.select([labels.known == 1, labels.known == 0], [1, -1], 0).astype(np.int8)
     found = orthant_ep(prior, mean, signs, starts, tol=1e-4)
@@ -182,4 +188,4 @@ def positive_given_known(prior: Prior, mean: Array, labels: BagLabels) -> tuple[
     log_P0 = log_orthant(prior, mean, negative) - log_known
     # P0 is at most P(y_n = 0) for every n; EP may miss that by its error.
     x_log = float(np.max(log_minus_log(log_p, log_q)[labels.free]))
-    return log_p, np.array(max(x_log, float(np.log(-log_P0)) if log_P0 < 0 else -np.inf))
+    return log_p, log_q, np.array(max(x_log, float(np.log(-log_P0)) if log_P0 < 0 else -np.inf))

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.rows import scaled_rows
-from bagwise.core.features import Whitener, kernel_matrix, whitener
+from bagwise.core.features import Whitener, whitener
 from bagwise.core.inference.passes import DEFAULT_CHUNK, bag_cuts
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Link, Logistic, Moments, Probit
 from bagwise.core.parameters import check_choice, check_integer, check_number
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
 from bagwise.core.posteriors.joint import STAGES, Draws, Latents, joint_moments, standard_normal
-from bagwise.core.posteriors.residuals import factor_residuals
+from bagwise.core.residuals import factor_residuals, split_residuals
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
@@ -203,7 +203,7 @@ class FeaturePosterior(ABC):
     def given_labels(
         self, X: Array, offsets: Array, labels: Sequence[BagLabels], likelihood: BagLikelihood
     ) -> tuple[Array, Array]:
-        """P(y_n = 1 | bag label, known labels) and its standard deviation, (n,) each."""
+        """P(y_n | bag label, known labels), (n, 2), and its standard deviation, (n,)."""
         settled = np.array([known.settled for known in labels])
         bags = zip(self.bag_draws(X, offsets, settled), labels, strict=True)
         found = [given_labels(draws, known, likelihood) for draws, known in bags]
@@ -241,15 +241,6 @@ class FeaturePosterior(ABC):
         if positive is not None:
             weight = np.where(positive, np.maximum(weight, self._steepness(-mean, kt)), weight)
         return mean, *self.residuals(X, A, kt, weight, starts)
-
-    def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
-        """mu (n,), kt (n,) and G (n, M) with Cov(A v) = G G', bag by bag."""
-        offsets = np.asarray(offsets)
-        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
-            A, kt = self.features(X[offsets[first] : offsets[last]])
-            mu, G = self.c0 + A @ self.m, A @ self._S_root
-            for a, b in itertools.pairwise(offsets[first : last + 1] - offsets[first]):
-                yield mu[a:b], kt[a:b], G[a:b]
 
     @cached_property
     def link_function(self) -> Link:
@@ -339,12 +330,19 @@ class Posterior(FeaturePosterior):
         Xs = np.asarray(self.scaled(X), dtype=np.float64)
         return factor_residuals(self.kernel, Xs, A, kt, weight, starts)
 
-    def residual_root(self, X: Array) -> Array:
-        """R (n, n) with R R' = K_XX - A A', the covariance of the residuals of these instances."""
-        Xs = np.asarray(self.scaled(X), dtype=np.float64)
-        A, _ = self._whitener(Xs)
-        values, vectors = np.linalg.eigh(kernel_matrix(self.kernel, Xs) - A @ A.T)
-        return vectors * np.sqrt(np.maximum(values, 0))
+    def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """mu (n,), rest (n,) and G (n, rank) bag by bag: Cov(f) = G G' + diag(rest)."""
+        offsets = np.asarray(offsets)
+        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+            rows = X[offsets[first] : offsets[last]]
+            ends = offsets[first : last + 1] - offsets[first]
+            A, kt = self.features(rows)
+            Xs = np.asarray(self.scaled(rows), dtype=np.float64)
+            shared, rest = split_residuals(self.kernel, Xs, A, kt, ends[:-1])
+            mu, G = self.c0 + A @ self.m, A @ self._S_root
+            for a, b in itertools.pairwise(ends):
+                used = np.any(shared[a:b] != 0, axis=0)
+                yield mu[a:b], rest[a:b], np.hstack([G[a:b], shared[a:b, used]])
 
     @cached_property
     def _whitener(self) -> Whitener:

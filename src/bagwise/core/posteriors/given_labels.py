@@ -76,6 +76,10 @@ class BagLabels:
         """Whether a known positive leaves the bag's label nothing to say."""
         return bool(np.any(self.known == 1))
 
+    def as_columns(self) -> Array:
+        """Known labels as probabilities of both, (n, 2); unknown ones are negative."""
+        return np.column_stack([self.known != 1, self.known == 1]).astype(np.float64)
+
     def excluded(self, likelihood: BagLikelihood) -> bool:
         """Whether the label leaves no instance a chance: a negative bag at H = inf."""
         return not self.T and np.isinf(likelihood.H)
@@ -84,29 +88,48 @@ class BagLabels:
 def given_labels(
     draws: BagDraws, labels: BagLabels, likelihood: BagLikelihood
 ) -> tuple[Array, Array]:
-    """P(y_n = 1 | T_b, known labels), (n,), and its standard deviation over f given the same.
+    """P(y_n = 0) and P(y_n = 1) given T_b and known labels, (n, 2), and their deviation over f.
 
     What the residual r_n adds to the deviation is taken to first order. A known label comes back as
     it is, with deviation 0.
     """
-    mean, std = np.where(labels.known == 1, 1.0, 0.0), np.zeros(len(labels.known))
+    both, std = labels.as_columns(), np.zeros(len(labels.known))
     if labels.excluded(likelihood) or not np.any(labels.free):
-        return mean, std
-    log_known, x_log = _evidence(draws, labels)
-    log_label, shift = likelihood.log_label(x_log, labels.T)
+        return both, std
+    seen = _evidence(draws, labels)
+    log_label, shift = likelihood.log_label(seen.x_log, labels.T)
     if labels.settled:
-        log_label, shift = np.zeros_like(x_log), np.zeros_like(x_log)
-    weights = special.softmax(log_known + log_label)
+        log_label, shift = np.zeros_like(seen.x_log), np.zeros_like(seen.x_log)
+    weights = special.softmax(seen.log_known + log_label)
     for rows, log_p, log_q in draws.log_probabilities():
         r = np.exp(np.minimum(log_p + shift, 0.0))  # (rows, draws)
         free = labels.free[rows]
         average = np.minimum(r @ weights, 1.0)  # weights sum to 1 up to rounding
-        slope = _slope(log_p, log_q, x_log, labels, likelihood)[:, :SPREAD_DRAWS]
+        rest = _negative(rows, log_p, log_q, seen, labels, likelihood) @ weights
+        rest = np.where(average < 0.5, 1 - average, rest)  # the rarer label has the digits
+        slope = _slope(log_p, log_q, seen.x_log, labels, likelihood)[:, :SPREAD_DRAWS]
         variance = (r - average[:, None]) ** 2 @ weights
         variance += slope**2 * draws.residual_variance(rows) @ _share(weights)
-        mean[rows] = np.where(free, average, mean[rows])
-        std[rows] = np.where(free, np.sqrt(np.minimum(variance, average * (1 - average))), 0.0)
-    return mean, std
+        both[rows] = np.where(free[:, None], np.column_stack([rest, average]), both[rows])
+        std[rows] = np.where(free, np.sqrt(np.minimum(variance, average * rest)), 0.0)
+    return both, std
+
+
+def _negative(
+    rows: slice,
+    log_p: Array,
+    log_q: Array,
+    seen: _Evidence,
+    labels: BagLabels,
+    likelihood: BagLikelihood,
+) -> Array:
+    """P(y_n = 0 | v_s, T_b) = P(y_n = 0) P(T_b | the others) / P(T_b), (rows, draws)."""
+    if labels.settled:
+        return np.exp(log_q)
+    with np.errstate(divide="ignore", invalid="ignore"):  # no other instance: no other positive
+        others = likelihood.log_label(seen.without(rows, log_p, log_q), labels.T)[0]
+        log_r = log_q + others - likelihood.log_label(seen.x_log, labels.T)[0]
+    return np.exp(np.minimum(log_r, 0.0))
 
 
 def _share(weights: Array) -> Array:
@@ -135,16 +158,44 @@ def _slope(
     return np.divide(top, root**2, out=np.zeros_like(p), where=usable)
 
 
-def _evidence(draws: BagDraws, labels: BagLabels) -> tuple[Array, Array]:
-    """log P(known labels | v_s) and log(-log P0_s), P0_s of the free instances, (draws,)."""
-    log_known = np.zeros(len(draws.points))
-    x_log = np.full(len(draws.points), -np.inf)
+@dataclass(frozen=True)
+class _Evidence:
+    """What draws say of the labels of a bag; x = -log P0 of its free instances, all (draws,)."""
+
+    log_known: Array  # log P(known labels | v_s)
+    peak: Array  # log of the largest part of x
+    top: Array  # the row that it is of
+    rest: Array  # log of x without it
+
+    @property
+    def x_log(self) -> Array:
+        """log x."""
+        return np.logaddexp(self.peak, self.rest)
+
+    def without(self, rows: slice, log_p: Array, log_q: Array) -> Array:
+        """log of x without the part of each row, (rows, draws); it cancels for none but `top`."""
+        x_log = self.x_log
+        share = np.exp(np.minimum(log_minus_log(log_p, log_q) - x_log, 0.0))
+        place = np.arange(rows.start, rows.start + len(log_p))[:, None]
+        return np.where(place == self.top, self.rest, x_log + np.log1p(-share))
+
+
+def _evidence(draws: BagDraws, labels: BagLabels) -> _Evidence:
+    n = len(draws.points)
+    log_known, top = np.zeros(n), np.zeros(n, dtype=np.int64)
+    peak, rest = np.full((2, n), -np.inf)
     for rows, log_p, log_q in draws.log_probabilities():
         free, known = labels.free[rows], labels.known[rows]
         log_known += log_p[known == 1].sum(axis=0) + log_q[known == 0].sum(axis=0)
-        terms = log_minus_log(log_p[free], log_q[free])
-        x_log = np.logaddexp(x_log, np.logaddexp.reduce(terms, axis=0))
-    return log_known, x_log
+        terms = np.where(free[:, None], log_minus_log(log_p, log_q), -np.inf)
+        its_top = np.argmax(terms, axis=0)
+        its_peak = terms[its_top, range(n)]
+        terms[its_top, range(n)] = -np.inf
+        rest = np.logaddexp(rest, np.logaddexp.reduce(terms, axis=0))
+        rest = np.logaddexp(rest, np.minimum(peak, its_peak))
+        top = np.where(its_peak > peak, rows.start + its_top, top)
+        peak = np.maximum(peak, its_peak)
+    return _Evidence(log_known, peak, top, rest)
 
 
 def log_minus_log(log_p: Array, log_q: Array) -> Array:

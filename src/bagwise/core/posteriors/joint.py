@@ -21,7 +21,7 @@ from scipy import special
 from scipy.stats import qmc
 
 from bagwise.core.links import Link, Moments
-from bagwise.core.posteriors.residuals import DENSE, MAX_RANK, by_priority, stacks
+from bagwise.core.residuals import DENSE, MAX_RANK, by_priority, stacks
 
 Array = NDArray[Any]
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.core.linalg import try_cholesky
-from bagwise.core.linear.design import with_ones
+from bagwise.core.linear.design import Columns
+from bagwise.core.linear.laplace import Mode
 from bagwise.core.parameters import check_integer
 from bagwise.core.posteriors.gaussian import LARGEST, FeaturePosterior, check_part
 from bagwise.kernels import Kernel
@@ -58,6 +59,20 @@ class LinearPosterior(FeaturePosterior):
         if d and not (columns.min() >= 0 and columns.max() < self.n_weights):
             raise ValueError(f"posterior: columns must lie in 0..{self.n_weights - 1}")
 
+    @classmethod
+    def at(cls, mode: Mode, columns: Columns, seed: int) -> LinearPosterior:
+        """What predictions of one task need."""
+        return cls(
+            m=np.append(mode.w, mode.b),
+            S=mode.covariance,
+            columns=columns.used,
+            shift=columns.shift,
+            scale=columns.scale,
+            kernel=columns.kernel,
+            basis=columns.basis,
+            seed=seed,
+        )
+
     @property
     def n_weights(self) -> int:
         """Number of weights before pruning."""
@@ -65,13 +80,8 @@ class LinearPosterior(FeaturePosterior):
 
     def features(self, X: Array) -> tuple[Array, Array]:
         """Columns in use with a last one of ones, and no residual variance."""
-        return with_ones(self._columns_of(np.asarray(X, dtype=np.float64))), np.zeros(len(X))
-
-    def _columns_of(self, X: Array) -> Array:
-        if self.kernel is None or self.basis is None:
-            return (X[:, self.columns] - self.shift[self.columns]) / self.scale[self.columns]
-        Xs = (X - self.shift) / self.scale
-        return self.kernel.cross(Xs, self.basis[self.columns])
+        A, kt = Columns(self.shift, self.scale, self.kernel, self.basis, self.columns)(X)
+        return np.column_stack([A, np.ones(len(A))]), kt
 
     @cached_property
     def _S_root(self) -> Array:

@@ -3,7 +3,8 @@
 Copies of an instance share their residual, similar instances part of it. What they share is
 written as a few common factors, in large bags as what they share with at most `MAX_RANK` landmarks
 among them; what is an instance's own stays apart, since links average over it in closed form.
-Instances whose residuals cannot matter for P0 = E prod_n P(y_n = 0 | f_n) are left out of this.
+For predictions, instances whose residuals cannot matter for P0 = E prod_n P(y_n = 0 | f_n) are left
+out of this (`factor_residuals`); where labels are yet to be drawn none is (`split_residuals`).
 Many bags are done at a time.
 """
 
@@ -27,6 +28,7 @@ CANDIDATES = 2048  # for landmarks of larger bags
 RANKS = (2, 4, 8, 16, 32, 64, DENSE)  # that are tried
 OWN_SHARE = 0.7  # of what is a row's own, which stays out of the factors: all may be too much
 NEGLIGIBLE = 5e-4  # change of log P0
+NO_VARIANCE = 1e-5  # of a factor, summed over its bag, beside noise of variance one
 ROWS_AT_ONCE = 64  # of small bags in one call of a kernel
 NUMBERS_AT_ONCE = 2**21  # in a stack of covariances, 16 MiB
 
@@ -80,20 +82,56 @@ def factor_residuals(
     G, rest = np.zeros((len(kt), MAX_RANK)), kt.copy()
     order, counts = _rows_that_matter(weight * np.sqrt(kt), starts, X)
     for stack in stacks(order, starts, np.where(counts <= DENSE, counts, 0)):
-        rows, own = stack.rows, stack.own
-        R = within(kernel, X[rows]) - A[rows] @ A[rows].transpose(0, 2, 1)
-        R *= own[:, :, None] & own[:, None, :]
-        R[:, range(own.shape[1]), range(own.shape[1])] = np.where(own, kt[rows], 0.0)
-        factor = common_factors(R, np.where(own, weight[rows], 0.0))
-        left = np.maximum(kt[rows] - np.sum(factor**2, axis=2), 0)
-        G[rows[own], : factor.shape[2]], rest[rows[own]] = factor[own], left[own]
+        R = covariances(kernel, X, A, kt, stack)
+        factor = common_factors(R, np.where(stack.own, weight[stack.rows], 0.0))
+        _put(factor[stack.own], stack.rows[stack.own], G, rest)
     for b in np.flatnonzero(counts > DENSE):
         rows = order[starts[b] : starts[b] + counts[b]]
         factor = _landmark_factors(kernel, X[rows], A[rows], kt[rows], weight[rows])
-        G[rows, : factor.shape[1]] = factor
-        rest[rows] = np.maximum(kt[rows] - np.sum(factor**2, axis=1), 0)
+        _put(factor, rows, G, rest)
+    return _used_columns(G), rest
+
+
+def split_residuals(
+    kernel: Kernel, X: Array, A: Array, kt: Array, starts: Array
+) -> tuple[Array, Array]:
+    """G (n, rank) and rest (n,) as of `factor_residuals`, whatever labels and f may be.
+
+    Cov(r_b) = G_b G_b' + diag(rest_b), but for `NO_VARIANCE`, in bags of up to `DENSE` rows; larger
+    ones go through at most `MAX_RANK` landmarks. Variances are exact in all.
+    """
+    G, rest = np.zeros((len(kt), MAX_RANK)), kt.copy()
+    sizes = np.diff(np.append(starts, len(kt)))
+    counts = np.where((sizes > 1) & (sizes <= DENSE), sizes, 0)
+    for stack in stacks(np.arange(len(kt)), starts, counts):
+        factor = whole_factors(covariances(kernel, X, A, kt, stack))
+        _put(factor[stack.own], stack.rows[stack.own], G, rest)
+    order = by_priority(kt, starts, _places(X))
+    for b in np.flatnonzero(sizes > DENSE):
+        rows = order[starts[b] : starts[b] + sizes[b]]
+        factor = _landmark_factors(kernel, X[rows], A[rows], kt[rows], np.ones(len(rows)))
+        _put(factor, rows, G, rest)
+    return _used_columns(G), rest
+
+
+def covariances(kernel: Kernel, X: Array, A: Array, kt: Array, stack: Stack) -> Array:
+    """K_bb - A_b A_b' of each bag of the stack, (B, w, w); zero where there is no row."""
+    rows, own = stack.rows, stack.own
+    R = within(kernel, X[rows]) - A[rows] @ A[rows].transpose(0, 2, 1)
+    R *= own[:, :, None] & own[:, None, :]
+    R[:, range(own.shape[1]), range(own.shape[1])] = np.where(own, kt[rows], 0.0)
+    return R
+
+
+def _put(factor: Array, rows: Array, G: Array, rest: Array) -> None:
+    """Write factors (n, k) of some rows, and take what they explain from `rest`."""
+    G[rows, : factor.shape[1]] = factor
+    rest[rows] = np.maximum(rest[rows] - np.sum(factor**2, axis=1), 0)
+
+
+def _used_columns(G: Array) -> Array:
     used = np.flatnonzero(np.any(G != 0, axis=0))
-    return G[:, : used[-1] + 1 if len(used) else 0], rest
+    return G[:, : used[-1] + 1 if len(used) else 0]
 
 
 def _landmark_factors(kernel: Kernel, X: Array, A: Array, kt: Array, weight: Array) -> Array:
@@ -146,8 +184,7 @@ def _rows_that_matter(effect: Array, starts: Array, X: Array) -> tuple[Array, Ar
     No covariance exceeds the deviations: those of some rows with all change log P0 by at most
     (sum over some) (sum over all).
     """
-    place = np.asarray(X @ np.cos(np.arange(X.shape[1])), dtype=np.float64)
-    order = by_priority(effect, starts, place)
+    order = by_priority(effect, starts, _places(X))
     sizes = np.diff(np.append(starts, len(effect)))
     running = np.cumsum(effect[order])
     before = running - effect[order]
@@ -156,6 +193,11 @@ def _rows_that_matter(effect: Array, starts: Array, X: Array) -> tuple[Array, Ar
     matters = behind * np.repeat(total, sizes) > NEGLIGIBLE
     counts = np.add.reduceat(matters, starts, dtype=np.int64)
     return order, np.where(counts > 1, counts, 0)
+
+
+def _places(X: Array) -> Array:
+    """A number that tells unlike rows apart, (n,)."""
+    return np.asarray(X @ np.cos(np.arange(X.shape[1])), dtype=np.float64)
 
 
 def within(kernel: Kernel, X: Array) -> Array:
@@ -195,6 +237,23 @@ def common_factors(R: Array, weight: Array) -> Array:
     return G
 
 
+def whole_factors(R: Array) -> Array:
+    """G (B, w, w) that leaves nothing beside the diagonal of R - G G', but for `NO_VARIANCE`.
+
+    R - s diag(own) with the largest s for which that is a covariance, own the variances that are
+    shared with no other row: links average over the rest in closed form, so it should be large.
+    """
+    regular, floor = _regular(R)
+    own = own_variance(R)
+    # Copies, of which there is nothing to take off, must not hold down s for the others.
+    units = np.sqrt(np.where(own < 100 * floor, 0.01 * own, own))
+    values, vectors = np.linalg.eigh(regular / (units[:, :, None] * units[:, None, :]))
+    values, vectors = values[:, ::-1], _signed(vectors[:, :, ::-1])
+    G = vectors * np.sqrt(np.maximum(values - values[:, -1:], 0))[:, None, :] * units[:, :, None]
+    G *= (np.sum(G**2, axis=1) > NO_VARIANCE)[:, None, :]
+    return _within_variance(G, np.diagonal(R, axis1=1, axis2=2))
+
+
 def _weighted_factors(R: Array, own: Array, weight: Array) -> Array:
     """G (B, w, w), by falling size, with weighted G G' as near weighted R - diag(own) as can be."""
     w = R.shape[1]
@@ -225,13 +284,19 @@ def own_variance(R: Array) -> Array:
 
     It is shared with no other; copies have (nearly) none.
     """
+    regular, floor = _regular(R)
+    inverse = np.linalg.inv(regular)
+    return np.clip(1 / np.diagonal(inverse, axis1=1, axis2=2), floor, None)
+
+
+def _regular(R: Array) -> tuple[Array, Array]:
+    """R with a little more variance, so that it has an inverse, and how much, (B, 1)."""
     w = R.shape[1]
     variance = np.diagonal(R, axis1=1, axis2=2)
     floor = 1e-7 * np.max(variance, axis=1)[:, None] + np.finfo(np.float64).tiny
     regular = R.copy()
     regular[:, range(w), range(w)] += floor
-    inverse = np.linalg.inv(regular)
-    return np.clip(1 / np.diagonal(inverse, axis1=1, axis2=2), floor, None)
+    return regular, floor
 
 
 def influence(R: Array, weight: Array) -> Array:

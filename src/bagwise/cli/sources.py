@@ -1,0 +1,254 @@
+"""Where the bags of a command come from: a table, a folder of slide features, or a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.bags.messages import InputError
+from bagwise.distributed import DaskBags, PartError
+from bagwise.distributed.cluster import Cluster
+from bagwise.io.class_labels import class_names
+from bagwise.io.columns import ROLES, Columns
+from bagwise.io.frames import require_io
+from bagwise.io.requirements import require
+from bagwise.io.slide_features import slides_to_bags
+from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
+from bagwise.io.streams import Places, TableError
+from bagwise.io.tables import Table, read_table
+
+PATIENCE = 10  # seconds in which a scheduler must answer and have a worker
+
+
+def read_to_fit(
+    paths: Sequence[str],
+    columns: Columns,
+    client: Any = None,
+    *,
+    slides: str | None = None,
+    delimiter: str | None = None,
+) -> Table:
+    """Bags to fit: of one table, of a folder with its CSV, or of files that a cluster reads."""
+    if client is not None:
+        table = _read_parts(paths, columns, client)
+    elif slides is not None:
+        return _read_slides(one_table(paths), slides, columns)
+    else:
+        table = read_table(one_table(paths), columns, delimiter=delimiter)
+    if table.bags.y is None:
+        raise TableError(
+            f"{table.name}: no column looks like bag labels; name it", argument="label"
+        )
+    return table
+
+
+def one_table(paths: Sequence[str]) -> str:
+    """The table of a command without a cluster."""
+    if len(paths) > 1:
+        raise ValueError(
+            f"one table is read at a time, got {len(paths)}; join them to one file, or give a "
+            "Dask cluster that reads them with --scheduler ADDRESS"
+        )
+    return paths[0]
+
+
+def read_for_model(
+    model: Any,
+    path: str,
+    columns: Columns,
+    *,
+    slides: str | None = None,
+    delimiter: str | None = None,
+    skip: Sequence[str] = (),
+) -> Table:
+    """Bags with the features a model was fitted on, found by the names it keeps."""
+    if slides is not None or os.path.isdir(path):
+        return _read_slides(path, slides, columns)
+    how = remembered(model)
+    table = read_table(path, columns, delimiter=delimiter, skip=skip, keep_text=True, **how)
+    return replace(table, bags=_as_fitted(table.bags, how))
+
+
+def remembered(model: Any) -> dict[str, Any]:
+    """The features of a model, and the columns of the table that it was fitted on."""
+    known = getattr(model, "metadata_", {}).get("columns", {})
+    columns = {role: known.get(role) for role in ROLES}
+    names = getattr(model, "feature_names_in_", None)
+    return {
+        "feature_names": None if names is None else [str(n) for n in names],
+        "remembered": Columns(**columns, coords=tuple(known.get("coords", ()))),
+    }
+
+
+def _as_fitted(bags: Bags, how: dict[str, Any]) -> Bags:
+    """Bags of a table; a model without names of features would warn about those of the table."""
+    return bags if how["feature_names"] is not None else bags.with_X(bags.X)
+
+
+@contextmanager
+def naming(places: Places) -> Iterator[None]:
+    """Errors name rows by their place in the file; a part that fails is an error of its file."""
+    try:
+        yield
+    except InputError as error:
+        raise places.error(error) from error
+    except PartError as error:
+        raise TableError(str(error)) from error
+
+
+# --- Folders of slide features -------------------------------------------------------------------
+
+
+def _read_slides(folder: str, slides: str | None, columns: Columns) -> Table:
+    """A folder of features as a table: pixels in its rows, cells of each slide's grid in bags."""
+    require_io()
+    import pandas as pd
+
+    slide, label = columns.bag or "slide_id", columns.label or "label"
+    case = columns.group
+    if slides is None:
+        listed = list_folder(folder)
+    else:
+        if case is None and "case_id" in slide_columns(slides):
+            case = "case_id"
+        listed = list_slides(slides, folder, case=case, slide=slide, label=label)
+    read = [read_slide(path) for path in listed.paths]
+    bags = slides_to_bags(read, listed.y, ids=listed.ids, groups=listed.groups)
+    tile = np.arange(bags.n_instances) - np.repeat(bags.offsets[:-1], bags.sizes)
+    rows: dict[str, Any] = {slide: bags.ids[bags.bag_index], "instance_id": tile}
+    if bags.y is not None:
+        rows[label] = bags.y[bags.bag_index]
+    if bags.groups is not None and case is not None:
+        rows[case] = bags.groups[bags.bag_index]
+    pixels = None
+    if bags.coords is not None:
+        pixels = np.concatenate([np.asarray(s.coords) for s in read])
+        rows |= {"x": pixels[:, 0], "y": pixels[:, 1]}
+    found = Columns(
+        bag=slide,
+        label=None if bags.y is None else label,
+        group=None if bags.groups is None else case,
+        instance_id="instance_id",
+        coords=() if bags.coords is None else ("x", "y"),
+    )
+    places = Places(os.path.basename(os.path.normpath(folder)), lines=False)
+    return Table(bags, pd.DataFrame(rows), found, (), places, pixels)
+
+
+# --- Clusters ------------------------------------------------------------------------------------
+
+
+def _check_address(address: str) -> None:
+    """Raise for what no scheduler can have: Dask would say so after half a minute."""
+    match = re.fullmatch(
+        r"(?:(tcp|tls|ws|wss|ucx)://)?(?:[^:/\s]+|\[[0-9a-fA-F:]+\]):(\d+)/?", address
+    )
+    if match is None or not 0 < int(match[2]) < 2**16:
+        raise ValueError(
+            f"--scheduler takes an address such as tcp://host:8786, got {address!r}; give what "
+            "`dask scheduler` prints"
+        )
+    if match[1] in ("tls", "wss") and not _has_certificates():
+        raise ValueError(
+            f"{address} asks for an encrypted connection, but Dask knows of no certificates; set "
+            "distributed.comm.tls in its configuration, or use the tcp:// address"
+        )
+
+
+def _has_certificates() -> bool:
+    import dask
+
+    return dask.config.get("distributed.comm.tls.ca-file", None) is not None
+
+
+@contextmanager
+def cluster(address: str | None) -> Iterator[Any]:
+    """A client of the Dask scheduler at an address, which must answer; None without an address."""
+    if address is None:
+        yield None
+        return
+    if address.startswith("-") or not address:
+        raise ValueError(
+            f"--scheduler takes an address such as tcp://host:8786, got {address!r}; is a variable "
+            "of the shell empty?"
+        )
+    dask = require("distributed", what="--scheduler", extra="dask")
+    _check_address(address)
+    try:
+        client = dask.Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise ConnectionError(
+            f"no Dask scheduler answered at {address} within {PATIENCE} s ({error}); give the "
+            "address that `dask scheduler` prints, such as tcp://host:8786"
+        ) from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError as error:
+            raise ConnectionError(
+                f"the Dask scheduler at {address} has no workers; start some with "
+                f"`dask worker {address}`"
+            ) from error
+        yield client
+
+
+def _read_parts(paths: Sequence[str], columns: Columns, client: Any) -> Table:
+    """Files whose bags stay with the workers; columns are guessed from the first, for all."""
+    import pandas as pd
+
+    _check_parquet(paths)
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    places = Places(Path(paths[0]).name + more, lines=False)
+    with naming(places):
+        first = Cluster(client, (paths[0],))
+        ((found, features, notes),) = first.gather([first.submit(_look, paths[0], columns)])
+        read = partial(_read, columns=found, feature_names=features)
+        bags = DaskBags.from_files(paths, read).connect(client)
+    return Table(bags, pd.DataFrame(), found, notes, places)
+
+
+def predict_parts(
+    model: Any, paths: Sequence[str], columns: Columns, client: Any, folder: str, *, instances: bool
+) -> list[Path]:
+    """Have workers write the predictions for each file to `folder/part-00000.parquet`, ..."""
+    _check_parquet(paths)
+    skip = ("label", "instance_label")
+    parts = DaskBags.from_files(
+        paths, partial(_read, columns=columns, skip=skip, **remembered(model))
+    )
+    model.classes_ = np.asarray(class_names(model))  # what the columns p_... are called
+    with naming(Places(folder, lines=False)):
+        return list(parts.predict(model, client, folder, instances=instances))
+
+
+def _check_parquet(paths: Sequence[str]) -> None:
+    """Raise unless all files are there and of the one format that is read in parts."""
+    for path in paths:
+        if not path.endswith((".parquet", ".pq")):
+            raise TableError(
+                f"--scheduler reads Parquet files, one per part, got {path!r}; write the table as "
+                "Parquet files with whole bags in each, or leave --scheduler out"
+            )
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"no file {path}; workers read files under the same paths")
+
+
+def _look(path: str, columns: Columns) -> tuple[Columns, list[str], tuple[str, ...]]:
+    """Columns, features and notes of a file, on a worker."""
+    table = read_table(path, columns)
+    assert table.bags.feature_names is not None
+    return replace(table.columns, features=()), list(table.bags.feature_names), table.notes
+
+
+def _read(path: str, columns: Columns, **how: Any) -> Bags:
+    """The bags of a file, on a worker."""
+    return _as_fitted(read_table(path, columns, **how).bags, how)

@@ -1,0 +1,75 @@
+"""What a model file says of where the model comes from, checked before anything reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_ROLES = ("bag", "label", "instance_label", "instance_id", "group")
+
+
+def check_metadata(found: Any) -> dict[str, Any]:
+    """What a file says of where a model comes from, each known entry of its own kind.
+
+    Entries that bagwise does not write are the user's own, and stay as they are.
+    """
+    if not isinstance(found, dict):
+        raise ValueError(f"metadata must be a dictionary, got {found!r:.80}")
+    for name, (fits, kind) in _METADATA.items():
+        if name in found and not fits(found[name]):
+            raise ValueError(f"metadata: {name} must be {kind}, got {found[name]!r:.80}")
+    return dict(found)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float | np.generic)
+
+
+def _are_scalars(values: Any) -> bool:
+    array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind != "V"
+    return array or (isinstance(values, list | tuple) and all(map(_is_scalar, values)))
+
+
+def _are_classes(values: Any) -> bool:
+    two = isinstance(values, list | tuple) and len(values) == 2 and all(map(_is_scalar, values))
+    return bool(two and values[0] != values[1] and str(values[0]) != str(values[1]))
+
+
+def _are_columns(found: Any) -> bool:
+    if not (isinstance(found, dict) and isinstance(found.get("coords", []), list | tuple)):
+        return False
+    roles = [found.get(role) for role in _ROLES]
+    return all(isinstance(v, str | None) for v in roles) and all(
+        isinstance(v, str) for v in found.get("coords", [])
+    )
+
+
+def _is_origin(found: Any) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("name", ""), str):
+        return False
+    return all(isinstance(v, int) for k, v in found.items() if k != "name")
+
+
+def _are_hashes(found: Any) -> bool:
+    return found is None or (
+        isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype == np.uint64
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+_METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "columns": (_are_columns, "names of columns"),
+    "classes": (_are_classes, "two different labels"),
+    "held_out": (_are_scalars, "a list of bag ids"),
+    "seed": (lambda v: v is None or isinstance(v, int), "a whole number"),
+    "command": (_is_text, "a text"),
+    "bagwise": (_is_text, "a text"),
+    "data": (_is_origin, "a name and counts"),
+    "trained_bags": (_are_hashes, "hashes of ids"),
+    "trained_groups": (_are_hashes, "hashes of ids"),
+}
