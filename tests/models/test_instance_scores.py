@@ -38,6 +38,9 @@ MODELS: dict[str, Any] = {
     "gamma": bw.GammaVGPMIL(**SMALL, tol=1e-4),
     "psi": bw.PsiVGPMIL(**SMALL),
     "coupled": bw.IsingVGPMIL(**SMALL, neighbors="chain", coupling=0.3),
+    "sparse linear": bw.MIRVM(random_state=0),
+    "linear": bw.MILogisticRegression(random_state=0),
+    "linear, kernel": bw.MILogisticRegression(kernel=bw.kernels.RBF(), n_basis=10, random_state=0),
     "instances alone": bw.ProbitVGPMIL(**SMALL, bag_score="max", instance_score="calibrated"),
 }
 
@@ -154,6 +157,20 @@ def test_few_bags_are_not_calibrated_and_say_so() -> None:
         bw.ProbitVGPMIL(**SMALL, instance_score="calibrated").fit(BAGS[:12])
     with pytest.raises(ValueError, match="witness_rate calibrates instances, which is not done"):
         bw.ProbitVGPMIL(**SMALL, witness_rate=0.5).fit(BAGS[:12])
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (bw.RVM(random_state=0), "the baseline that knows no bags"),
+        (bw.MILogisticRegression(alpha=1.0, random_state=0), "nothing is to be learned but"),
+        (bw.MultiTaskMIRVM(random_state=0), "tasks share their penalties"),
+    ],
+)
+def test_linear_models_say_why_they_are_not_calibrated(model: Any, reason: str) -> None:
+    model.fit(BAGS)
+    assert (model.bag_score_, model.instance_score_) == ("joint", "posterior")
+    assert reason in model.why_not_calibrated_ and reason in model.why_instances_not_calibrated_
 
 
 def test_a_stated_share_moves_the_level(probit: bw.ProbitVGPMIL) -> None:

@@ -90,7 +90,7 @@ def test_any_bags_are_fitted_soundly(name: str, kind: str, seed: int) -> None:
     assert_sound(model, odd_bags(kind, seed + 1) if kind == "one feature" else bags[::-1])
 
 
-@each_gp_model
+@each_model
 @settings(max_examples=100 if LONG else 2)
 @given(seeds, st.sampled_from(["joint", "noisy-or", "max", "calibrated"]))
 def test_no_calibrated_instance_is_above_its_bag(name: str, seed: int, bag_score: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.left_out import LeftOut, Scorer, Scores, left_out, scores_of
@@ -19,7 +21,9 @@ from bagwise.core.warnings import warn_user
 from bagwise.models.inputs import known_labels
 
 if TYPE_CHECKING:
+    from bagwise.models._base import BagClassifierMIL
     from bagwise.models._gaussian_process import GaussianProcessMIL
+    from bagwise.models._linear import LinearMIL
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -78,6 +82,29 @@ def refitted(
     return partial(scores, refit)
 
 
+def refitted_linear(
+    model: LinearMIL,
+    bags: Bags,
+    T: Flags,
+    seed: int,
+    monitor: Monitor,
+    kept: NDArray[np.intp],
+) -> Scorer:
+    """A fit of a linear model to some of the bags, with what it has learned where it can."""
+    part, T = bags[kept], T[kept]
+    refit = clone(model).set_params(bag_score="joint", instance_score="posterior")
+    refit.set_params(witness_rate=None, random_state=seed, verbose=0, **model._learned())
+    known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
+
+    def hear(stage: str, step: int, objective: float, seconds: float) -> None:
+        monitor.step(step, objective, dict)
+
+    with refit._threads(part), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
+        refit._fit_bags(part, T, known, generator(seed), callbacks=[hear])
+    return partial(scores, refit)
+
+
 def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProcessMIL:
     """The model, not fitted, with what its fit has learned for arguments, for some of its rows."""
     init = model.init
@@ -91,7 +118,7 @@ def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProc
     return copy
 
 
-def scores(model: GaussianProcessMIL, bags: Bags) -> Scores:
+def scores(model: BagClassifierMIL, bags: Bags) -> Scores:
     """Logits of bags and of instances, from one pass."""
     predictor = model._predictor(bags)
     return scores_of(

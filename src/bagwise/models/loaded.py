@@ -13,6 +13,8 @@ from bagwise.core.parameters import check_choice, check_integer, check_number
 
 # What files of earlier versions do not hold, and what that means.
 ADDED = {
+    "calibration_": None,
+    "why_not_calibrated_": "the model is of a version that did not calibrate it",
     "instance_calibration_": None,
     "why_instances_not_calibrated_": "the model is of a version that did not calibrate instances",
 }
