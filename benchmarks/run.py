@@ -17,6 +17,7 @@ REACHED = (
     "dask_speedup.py",
     "defaults.py",
     "study.py",
+    "instances.py",
     "thinning.py",
     "house.py",
 )

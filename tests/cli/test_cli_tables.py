@@ -92,6 +92,33 @@ def test_predictions_are_joined_to_the_users_rows(fitted: Path, tmp_path: Path) 
     assert set(out["predicted"]) <= {"cancer", "healthy"}
 
 
+def test_both_ends_of_calibrated_instances_are_written(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    slide = np.repeat(np.arange(24), 5)
+    frame = pd.DataFrame(
+        {"slide": slide, "label": slide % 2, "area": rng.normal(size=120) + 2 * (slide % 2)}
+    ).assign(x=np.tile(np.arange(5), 24), y=0)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    columns = ("--bag", "slide", "--coords", "x", "y")
+    model = tmp_path / "m.bagwise"
+    good("fit", tmp_path / "t.csv", *columns, "-o", model, "--set", "n_inducing=10")
+    good("predict", model, tmp_path / "t.csv", *columns, "--instances", "-o", tmp_path / "p.csv")
+    out = pd.read_csv(tmp_path / "p.csv")
+    bags = bw.Bags.from_arrays(frame[["area"]].to_numpy(), slide)
+    low, high = bw.load(model).predict_instance_range(bags)
+    np.testing.assert_allclose(out["p_low"], low, atol=1e-9)
+    np.testing.assert_allclose(out["p_high"], high, atol=1e-9)
+    assert (out["p_high"] <= out["bag_p_mean"] + 1e-9).all()
+    good(
+        *("predict", model, tmp_path / "t.csv", *columns, "--tile-size", "1"),
+        *("-o", f"{tmp_path}/tiles/"),
+    )
+    tiles = json.loads((tmp_path / "tiles" / "3.geojson").read_text())["features"]
+    measured = [tile["properties"]["measurements"] for tile in tiles]
+    assert [m["p_low"] for m in measured] == pytest.approx(low[15:20].tolist(), abs=1e-9)
+    assert [m["p_high"] for m in measured] == pytest.approx(high[15:20].tolist(), abs=1e-9)
+
+
 def test_bags_come_in_the_order_of_the_table(fitted: Path) -> None:
     text = good("predict", fitted / "m.bagwise", fitted / "cells.csv", "-o", "-")
     lines = [line.split(",")[0] for line in text.splitlines()[1:]]

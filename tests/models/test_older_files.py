@@ -30,3 +30,11 @@ def test_older_models_say_the_same(name: str) -> None:
 def test_older_pipelines_are_read() -> None:
     bags, _ = bw.datasets.make_bags(30, random_state=0)
     assert bw.load(FILES / "pipeline.bagwise").predict_proba(bags).shape == (30, 2)
+
+
+def test_older_models_have_no_range() -> None:
+    bags, _ = bw.datasets.make_bags(30, random_state=0)
+    model = bw.load(FILES / "probit.bagwise")
+    assert model.instance_score_ == "posterior" and model.instance_calibration_ is None
+    with pytest.raises(ValueError, match="of a version that did not calibrate instances"):
+        model.predict_instance_range(bags)

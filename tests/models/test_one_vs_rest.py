@@ -68,6 +68,20 @@ def multilabel() -> bw.OneVsRestMIL:
     return bw.OneVsRestMIL(quick()).fit(SOME[:80], MATRIX[:80])
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_no_calibrated_instance_is_above_its_bag(several: bool) -> None:
+    bags, y = (SOME, MATRIX) if several else (BAGS, KINDS)
+    calibrated = quick(n_inducing=15, bag_score="calibrated")
+    model = bw.OneVsRestMIL(calibrated).fit(bags[:80], y[:80])
+    of_bag = np.repeat(model.predict_proba(bags[80:]), SIZE, axis=0)
+    p, std = model.predict_instance_proba(bags[80:], return_std=True)
+    low, high = model.predict_instance_range(bags[80:])
+    assert p.shape == std.shape == low.shape == high.shape == (40 * SIZE, 3)
+    assert np.all(low <= p + 1e-12) and np.all(p <= high + 1e-12)
+    assert np.all(high <= of_bag + 1e-12)
+    np.testing.assert_array_equal(model.predict_instance_proba(bags[80:]), p)
+
+
 # --- one class per bag --------------------------------------------------------------------------
 
 

@@ -24,7 +24,6 @@ MODELS: dict[str, Callable[..., Any]] = {
     "laplace": lambda **k: bw.ProbitVGPMIL(**GP | {"inference": "laplace"} | k),
     "logistic": lambda **k: bw.VGPMIL(**GP | k),
     "pg": lambda **k: bw.PGVGPMIL(**GP | k),
-    # Calibrated bags may come out less probable than their instances.
     "psi": lambda **k: bw.PsiVGPMIL(psi=bw.densities.Gamma(2.0, 3.0), **GP | JOINT | k),
     "gamma": lambda **k: bw.GammaVGPMIL(**GP | JOINT | k),
     "large margin": lambda **k: bw.LargeMarginVGPMIL(**GP | k),
@@ -89,6 +88,27 @@ def test_any_bags_are_fitted_soundly(name: str, kind: str, seed: int) -> None:
     model = fit(MODELS[name](bag_score="joint"), bags)
     assert_sound(model, bags)
     assert_sound(model, odd_bags(kind, seed + 1) if kind == "one feature" else bags[::-1])
+
+
+@each_model
+@settings(max_examples=100 if LONG else 2)
+@given(seeds, st.sampled_from(["joint", "noisy-or", "max", "calibrated"]))
+def test_no_calibrated_instance_is_above_its_bag(name: str, seed: int, bag_score: str) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, 24)
+    y = np.arange(24) % 2
+    X = rng.normal(size=(sizes.sum(), 2))
+    X[:, 0] += rng.uniform(0, 3) * np.repeat(y, sizes) * (rng.random(len(X)) < rng.random())
+    bags = bw.Bags.from_arrays(
+        X, np.repeat(np.arange(24), sizes), y=y, coords=rng.uniform(0, 10, size=(len(X), 2))
+    )
+    model = fit(MODELS[name](bag_score=bag_score, instance_score="calibrated"), bags)
+    low, high = model.predict_instance_range(bags)
+    p, std = model.predict_instance_proba(bags, return_std=True)
+    of_bag = np.repeat(model.predict_proba(bags)[:, 1], sizes)
+    assert np.all(low <= p[:, 1] + 1e-12) and np.all(p[:, 1] <= high + 1e-12)
+    assert np.all(high <= of_bag + 1e-12)
+    assert np.all(std**2 <= p[:, 0] * p[:, 1] + 1e-12)
 
 
 @each_model

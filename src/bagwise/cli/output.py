@@ -116,6 +116,7 @@ def _write_tiles(
     if not force:
         for file in files:
             refuse_existing(file)
+    low, high = found.low, found.high
     corners = bags.coords if table.pixels is None else table.pixels[bags.row_index]
     for b, file in enumerate(files):
         rows = slice(int(bags.offsets[b]), int(bags.offsets[b + 1]))
@@ -125,6 +126,7 @@ def _write_tiles(
             found.p[rows, 1],
             found.std[rows],
             tile_size,
+            p_range=None if low is None or high is None else (low[rows], high[rows]),
             names=None if bags.instance_ids is None else bags.instance_ids[rows],
             overwrite=force,
         )

@@ -218,6 +218,8 @@ def instance_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame
         "bag_p_mean": found.bag_p[bags.bag_index, 1],
         "bag_p_std": found.bag_std[bags.bag_index],
     }
+    if found.low is not None and found.high is not None:
+        values |= {"p_low": found.low, "p_high": found.high}
     if found.given is not None and found.given_std is not None:
         values |= {"p_given_labels": found.given[:, 1], "p_given_labels_std": found.given_std}
     _check_free(table.rows, tuple(values))

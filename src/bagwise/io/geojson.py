@@ -20,12 +20,13 @@ def write_geojson(
     p_std: ArrayLike,
     tile_size: float,
     *,
+    p_range: tuple[ArrayLike, ArrayLike] | None = None,
     names: ArrayLike | None = None,
     overwrite: bool = False,
 ) -> None:
     """Write one square tile per instance with the measurements p_mean and p_std.
 
-    QuPath opens the file with File > Import objects, and colours tiles by either measurement
+    QuPath opens the file with File > Import objects, and colours tiles by each measurement
     under Measure > Show measurement maps. Features are written one after the other, so memory
     does not grow with their number.
 
@@ -34,23 +35,29 @@ def write_geojson(
     coords : (n, 2) the upper left corner of each tile, in pixels of the full-resolution image.
     p_mean, p_std : (n,) probability of the positive class and its standard deviation.
     tile_size : edge of a tile in the same pixels.
+    p_range : both ends of the probability, (n,) each, where the model knows them: the
+        measurements p_low and p_high.
     names : (n,) shown as the name of each tile.
     """
     corners = np.asarray(coords, dtype=np.float64)
-    mean, std = np.asarray(p_mean, dtype=np.float64), np.asarray(p_std, dtype=np.float64)
+    measured = {"p_mean": p_mean, "p_std": p_std}
+    if p_range is not None:
+        measured |= {"p_low": p_range[0], "p_high": p_range[1]}
+    columns = {name: np.asarray(values, dtype=np.float64) for name, values in measured.items()}
     if corners.ndim != 2 or corners.shape[1] != 2:
         raise ValueError(f"tiles need (n, 2) coordinates, got shape {corners.shape}")
-    if mean.shape != (len(corners),) or std.shape != mean.shape:
+    shapes = [values.shape for values in columns.values()]
+    if any(shape != (len(corners),) for shape in shapes):
         raise ValueError(
-            f"p_mean and p_std need one number per tile, {len(corners)}; got shapes {mean.shape} "
-            f"and {std.shape}"
+            f"{' and '.join(columns)} need one number per tile, {len(corners)}; got shapes "
+            f"{' and '.join(map(str, shapes))}"
         )
     if not 0 < tile_size < np.inf:
         raise ValueError(f"tile_size must be a positive number of pixels, got {tile_size!r}")
     labels = None if names is None else np.asarray(names)
     with atomic_file(path, overwrite=overwrite) as file:
         file.write(b'{"type":"FeatureCollection","features":[')
-        for i, feature in enumerate(_features(corners, mean, std, float(tile_size), labels)):
+        for i, feature in enumerate(_features(corners, columns, float(tile_size), labels)):
             file.write((",\n" if i else "\n").encode())
             file.write(json.dumps(feature, separators=(",", ":"), allow_nan=False).encode())
         file.write(b"\n]}\n")
@@ -58,8 +65,7 @@ def write_geojson(
 
 def _features(
     corners: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    std: NDArray[np.float64],
+    measured: dict[str, NDArray[np.float64]],
     edge: float,
     names: NDArray[Any] | None,
 ) -> Iterator[dict[str, Any]]:
@@ -67,7 +73,7 @@ def _features(
         ring = [[x, y], [x + edge, y], [x + edge, y + edge], [x, y + edge], [x, y]]
         properties: dict[str, Any] = {
             "objectType": "tile",
-            "measurements": {"p_mean": float(mean[i]), "p_std": float(std[i])},
+            "measurements": {name: float(values[i]) for name, values in measured.items()},
         }
         if names is not None:
             properties["name"] = str(names[i])

@@ -27,9 +27,10 @@ def write_predictions(
     """Write the predictions for bags, or for their instances, to a Parquet file in chunks.
 
     Columns: `bag_id`, with `instances=True` `row` (that of `bags.X`), then `p_<class>` for each
-    class of the model, and `std`. Bags are read and predicted about `rows_at_once` instances at
-    a time; the file appears when it is complete. `first_row` is the number of the first row of
-    bags that are part of a larger set.
+    class of the model, and `std`; instances that are calibrated also have `low` and `high`, both
+    ends of the probability of the positive class. Bags are read and predicted about `rows_at_once`
+    instances at a time; the file appears when it is complete. `first_row` is the number of the
+    first row of bags that are part of a larger set.
 
     >>> import tempfile
     >>> import pandas as pd
@@ -71,7 +72,13 @@ def _columns(model: Any, part: Bags, first_row: int, instances: bool) -> dict[st
     if instances:
         columns["bag_id"] = part.ids[part.bag_index]
         columns["row"] = first_row + np.arange(part.n_instances)
-    predict = model.predict_instance_proba if instances else model.predict_proba
-    p, std = predict(part, return_std=True)
+    ends = {}
+    if instances:
+        found = model.predict_all(part)
+        p, std = found.p, found.std
+        if found.low is not None:
+            ends = {"low": found.low, "high": found.high}
+    else:
+        p, std = model.predict_proba(part, return_std=True)
     columns |= {f"p_{c}": p[:, j] for j, c in enumerate(model.classes_)}
-    return columns | {"std": std}
+    return columns | {"std": std} | ends

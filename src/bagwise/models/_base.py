@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.bags.alignment import in_bag_order
+from bagwise.core.calibration.instance_ends import Ends, InstanceCalibration, calibrated_ends
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.core.inference.monitor import Callback, listening
@@ -49,6 +50,8 @@ class Predictions:
     bag_std: Array  # (B,)
     p: Array  # (N, 2)
     std: Array  # (N,)
+    low: Array | None = None  # (N,) both ends of P(positive) of instances that are calibrated
+    high: Array | None = None  # (N,)
     given: Array | None = None  # (N, 2) where the labels of bags were told
     given_std: Array | None = None  # (N,)
 
@@ -165,15 +168,37 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     ) -> Array | tuple[Array, Array]:
         """Probability of each class for each instance, rows as in `bags.X`.
 
-        With `return_std`, also the posterior standard deviation of that probability.
+        Where instances are calibrated (`instance_score_`), it lies between the two ends of
+        `predict_instance_range`, and no instance is more probable than its bag. With
+        `return_std`, also the standard deviation of that probability: of the posterior, and of
+        what lies between the ends.
         """
         bags = bags_to_predict(self, X)
         with self._predicting(bags):
-            found = self._predictor(bags).predicted(
-                bags.X, bags.offsets, joint=False, instances=True
+            found = self._instance_ends(bags, with_std=return_std)
+        if not return_std:
+            return found.p
+        assert found.std is not None
+        return found.p, found.std
+
+    def predict_instance_range(self, X: Any) -> tuple[Array, Array]:
+        """Both ends of the probability that an instance is positive, low and high (N,) each.
+
+        Bag labels do not tell how many instances of a positive bag are positive. The low end is
+        as few as they require; at the high end all instances of positive bags are positive that
+        look unlike those of negative bags. No number of bags brings the ends together; known
+        instance labels and `witness_rate` do.
+        """
+        bags = bags_to_predict(self, X)
+        with self._predicting(bags):
+            found = self._instance_ends(bags, with_std=False)
+        if found.low is None or found.high is None:
+            reason = getattr(self, "why_instances_not_calibrated_", None) or "it never does"
+            raise ValueError(
+                f"this {type(self).__name__} does not calibrate instances, so that it knows no "
+                f"range of theirs: {reason}; see instance_score"
             )
-        both, std = columns(found.instances)
-        return (both, std) if return_std else both
+        return found.low, found.high
 
     def instance_posterior(
         self, X: Any, return_std: bool = False, *, y: ArrayLike | None = None
@@ -185,6 +210,9 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         bags and any others with labels. In a negative bag no instance is positive, in a positive
         one at least one is; under a finite `H` the label of a bag is evidence, not proof. Known
         instance labels come back as 0 and 1.
+
+        This is the posterior of the model as it is: it takes the low end of
+        `predict_instance_range`, as few positives as the labels require, and is not calibrated.
 
         Parameters
         ----------
@@ -216,7 +244,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         given: Any = (None, None)
         if y is not None:
             given = self.instance_posterior(bags, return_std=True, y=y)
-        return Predictions(*self._bag_probability(found), *columns(found.instances), *given)
+        both, std = self._bag_probability(found)
+        ends = self._ends(found, (both, std))
+        assert ends.std is not None
+        return Predictions(both, std, ends.p, ends.std, ends.low, ends.high, *given)
 
     def predict_instances(self, X: Any) -> Array:
         """The more probable class of each instance."""
@@ -315,6 +346,28 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
         """(B, 2) probabilities and the posterior standard deviation of each bag's."""
         return columns(found.bags(self.bag_score))
+
+    def _instance_ends(self, bags: Bags, *, with_std: bool) -> Ends:
+        """Probabilities of instances; those of their bags are found too where they matter."""
+        if self._used_instance_calibration() is None:
+            found = self._predictor(bags).predicted(
+                bags.X, bags.offsets, joint=False, instances=True
+            )
+            return self._ends(found, None)
+        found = self._predicted(bags, second=with_std, instances=True)
+        both, std = self._bag_probability(found)
+        return self._ends(found, (both, std if with_std else None))
+
+    def _ends(self, found: Predicted, bags: tuple[Array, Array | None] | None) -> Ends:
+        """Probabilities of instances, from those of their bags where they are calibrated."""
+        calibration = self._used_instance_calibration()
+        if calibration is None or bags is None:
+            return Ends(*columns(found.instances))
+        return calibrated_ends(calibration, found, *bags)
+
+    def _used_instance_calibration(self) -> InstanceCalibration | None:
+        """What instance probabilities are calibrated by, if they are."""
+        return None
 
     def _n_basis(self, bags: Bags) -> int:
         """How many features the model makes of an instance, at most."""

@@ -11,23 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.bags import (
-    BagCalibration,
-    calibrated_probability,
-    cannot_calibrate,
-    reason_against,
-)
-from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import Session, interruptible
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.posteriors.gaussian import Posterior, Predicted, columns, parts_of
+from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.gibbs import GibbsPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
-from bagwise.models._base import BagClassifierMIL
+from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
 from bagwise.models._parts import (
     Init,
     Parts,
@@ -45,7 +38,7 @@ from bagwise.models._preparation import (
     scaled,
 )
 from bagwise.models._preparation import scaling as standard_scaling
-from bagwise.models._refits import calibration_by_refits
+from bagwise.models._refits import refitted
 
 Array = NDArray[Any]
 
@@ -57,16 +50,14 @@ FITTED = (
     "elbo_history_",
     "n_iter_",
     "converged_",
-    "calibration_",
-    "why_not_calibrated_",
+    *CALIBRATED,
 )
 
 register(Posterior)
 register(GibbsPosterior)
-register(BagCalibration)
 
 
-class GaussianProcessMIL(BagClassifierMIL, abstract=True):
+class GaussianProcessMIL(CalibratedMIL, abstract=True):
     """What all Gaussian-process models share.
 
     A model has an `__init__` with its own arguments and `_parts`, which says what it is made of;
@@ -75,8 +66,6 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     """
 
     posterior_: Posterior
-    calibration_: BagCalibration | None
-    why_not_calibrated_: str | None
     _posterior_type = Posterior
     _remedies = (
         "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
@@ -94,7 +83,9 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         standardize: str | bool = "auto",
         approximation: str = "fitc",
         inference: str = "vi",
-        bag_score: str = "joint",
+        bag_score: str = "auto",
+        instance_score: str = "auto",
+        witness_rate: float | None = None,
         max_iter: int = 500,
         tol: float = 1e-8,
         jitter: float = 1e-6,
@@ -114,6 +105,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         self.approximation = approximation
         self.inference = inference
         self.bag_score = bag_score
+        self.instance_score = instance_score
+        self.witness_rate = witness_rate
         self.max_iter = max_iter
         self.tol = tol
         self.jitter = jitter
@@ -186,8 +179,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
         saves = checkpoint is not None or resume is not None
         check_way_of_fitting(self, bags.X, parts.sites, saves=saves)
-        cannot = parts.whole or cannot_calibrate(bags, T)
-        against = reason_against(self.bag_score, cannot, too_costly(self, parts, bags))
+        reasons = self._reasons_against(bags, T, parts.whole, too_costly(self, parts, bags))
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
         shift, scale = prepared["shift"], prepared["scale"]
@@ -211,11 +203,11 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         run = partial(self._run, problem, parts=parts, refit=scaling is not None)
         result = interruptible(run, problem.monitor.save)
         self._store(result, problem, shift, scale)
-        self.calibration_, self.why_not_calibrated_ = None, against
-        if against is None:
-            work = partial(calibration_by_refits, self, bags, T, problem.seed, problem.monitor)
-            found = interruptible(work, problem.monitor.save)
-            self.calibration_, self.why_not_calibrated_ = found
+        refit = partial(refitted, self, bags, T, problem.seed, problem.monitor)
+        calibrated = partial(
+            self._calibrate, bags, T, known, reasons, problem.seed, problem.monitor, refit
+        )
+        interruptible(calibrated, problem.monitor.save)
 
     def _prepare(
         self,
@@ -240,29 +232,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         wanted = self.n_inducing if self.inducing == "kmeans" else bags.n_instances
         return min(wanted, bags.n_instances)
 
-    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
-        """Where there is a calibration, left-out bags were looked at."""
-        if self.calibration_ is None:
-            whole = self._parts().whole is not None
-            check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, whole)
-
-    @property
-    def bag_score_(self) -> str:
-        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
-        if self.bag_score != "auto":
-            return self.bag_score
-        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
-
-    def _score_parts(self) -> dict[str, bool]:
-        if self.bag_score_ != "calibrated":
-            return parts_of(self.bag_score_)
-        return {"joint": True, "instances": True}
-
-    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
-        if self.bag_score_ != "calibrated":
-            return columns(found.bags(self.bag_score_))
-        why_not = getattr(self, "why_not_calibrated_", None)
-        return calibrated_probability(getattr(self, "calibration_", None), found, why_not)
+    def _fit_in_parts(self) -> bool:
+        return self._parts().whole is None
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*FITTED, *(f"{name}_" for name in self._parts().learned))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
+from bagwise.core.calibration.bags import ALL_BAG_SCORES, too_many
+from bagwise.core.calibration.instances import INSTANCE_SCORES, check_witness_rate
 from bagwise.core.files.modelfile import register
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.inference.feature_store import SMALL_BUDGET
@@ -24,12 +27,12 @@ from bagwise.core.linear.design import Columns, Design, rows_per_chunk
 from bagwise.core.linear.evidence import Fit
 from bagwise.core.links import Logistic
 from bagwise.core.parameters import check_choice, check_integer, check_number
-from bagwise.core.posteriors.gaussian import BAG_SCORES
 from bagwise.core.posteriors.linear import LinearPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
-from bagwise.models._base import BagClassifierMIL
+from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
 from bagwise.models._preparation import scaling
+from bagwise.models._refits import refitted_linear
 from bagwise.models.inputs import bags_to_predict
 
 Array = NDArray[Any]
@@ -43,17 +46,19 @@ FITTED = (
     "log_evidence_history_",
     "n_iter_",
     "converged_",
+    *CALIBRATED,
 )
 
 register(LinearPosterior)
 
 
-class LinearMIL(BagClassifierMIL, abstract=True):
+class LinearMIL(CalibratedMIL, abstract=True):
     """What all linear models share; subclasses say how weights and penalties are found."""
 
     posterior_: LinearPosterior
     _posterior_type: ClassVar[type] = LinearPosterior
     _stage: str = "evidence"  # what callbacks are told
+    _whole: ClassVar[str | None] = None  # why nothing is calibrated, whatever the bags
 
     _remedies = (
         "kernel=bagwise.kernels.RBF() where no straight line parts the instances, another model "
@@ -67,7 +72,9 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         n_basis: int = 300,
         standardize: str | bool = True,
         support_z: float = 2.5,
-        bag_score: str = "joint",
+        bag_score: str = "auto",
+        instance_score: str = "auto",
+        witness_rate: float | None = None,
         max_iter: int = 500,
         tol: float = 5e-3,
         chunk_size: int | None = None,
@@ -79,6 +86,8 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         self.standardize = standardize
         self.support_z = support_z
         self.bag_score = bag_score
+        self.instance_score = instance_score
+        self.witness_rate = witness_rate
         self.max_iter = max_iter
         self.tol = tol
         self.chunk_size = chunk_size
@@ -94,10 +103,23 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         *,
         callbacks: Sequence[Callback],
     ) -> None:
+        reasons = self._reasons_against(bags, T, self._whole, self._costly() or too_many(bags))
         design = self._design(bags, T, known, self._columns(bags, T, rng))
         fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
-        self.posterior_ = LinearPosterior.at(fit.modes[0], fit.columns, int(rng.integers(2**31)))
+        seed = int(rng.integers(2**31))
+        self.posterior_ = LinearPosterior.at(fit.modes[0], fit.columns, seed)
         self._store(fit, self.posterior_.n_weights)
+        monitor = Monitor(callbacks)
+        refit = partial(refitted_linear, self, bags, T, seed, monitor)
+        self._calibrate(bags, T, known, reasons, seed, monitor, refit)
+
+    def _costly(self) -> str | None:
+        """Why "auto" does not pay for five more fits, or None."""
+        return None
+
+    def _learned(self) -> dict[str, Any]:
+        """Arguments of a refit that a fit has learned."""
+        return {}
 
     @property
     def coef_(self) -> Array:
@@ -226,7 +248,9 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         check_integer("n_basis", self.n_basis, at_least=1)
         check_choice("standardize", self.standardize, ("auto", True, False))
         check_number("support_z", self.support_z, at_least=0)
-        check_choice("bag_score", self.bag_score, BAG_SCORES)
+        check_choice("bag_score", self.bag_score, ALL_BAG_SCORES)
+        check_choice("instance_score", self.instance_score, INSTANCE_SCORES)
+        check_witness_rate(self.witness_rate, self.instance_score)
         check_integer("max_iter", self.max_iter, at_least=1)
         check_number("tol", self.tol, at_least=0)
         if self.chunk_size is not None:

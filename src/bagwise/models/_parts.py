@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.bags import ALL_BAG_SCORES, too_many
+from bagwise.core.calibration.instances import INSTANCE_SCORES, check_witness_rate
 from bagwise.core.inference.driver import Problem, Result
 from bagwise.core.inference.stats import Sites
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
@@ -46,7 +47,6 @@ class Parts:
     graph: Callable[[Bags], Any] | None = None  # neighbours, for models that couple instances
     refine: Callable[[Problem, Result, bool], Result] | None = None  # a fit after the first
     whole: str | None = None  # why no part of the bags can be fitted by itself
-    uncalibrated: str | None = None  # why bag_score="auto" is "joint", whatever the bags
     level_means_nothing: bool = False  # so that "auto" calibrates with a given kernel too
 
 
@@ -72,6 +72,8 @@ def check_arguments(model: GaussianProcessMIL, parts: Parts) -> None:
             "use approximation='fitc'"
         )
     check_choice("bag_score", model.bag_score, ALL_BAG_SCORES)
+    check_choice("instance_score", model.instance_score, INSTANCE_SCORES)
+    check_witness_rate(model.witness_rate, model.instance_score)
     check_integer("max_iter", model.max_iter, at_least=1)
     check_number("tol", model.tol, at_least=0)
     check_number("jitter", model.jitter, above=0)
@@ -125,8 +127,6 @@ def check_way_of_fitting(model: Any, X: Any, sites: Sites, *, saves: bool) -> No
 
 def too_costly(model: GaussianProcessMIL, parts: Parts, bags: Bags) -> str | None:
     """Why bag_score="auto" does not pay for five more fits, or None."""
-    if parts.uncalibrated is not None:
-        return parts.uncalibrated
     if not (model.learn_hyperparameters or parts.level_means_nothing):
         return "learn_hyperparameters=False: nothing is to be learned but the posterior"
     if model.inference == "gibbs":

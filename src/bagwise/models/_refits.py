@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.bags import BagCalibration, calibrate, warn_of_left_out
-from bagwise.core.calibration.left_out import Scorer, Scores, left_out, scores_of
+from bagwise.core.calibration.left_out import LeftOut, Scorer, Scores, left_out, scores_of
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import generator
@@ -20,19 +21,22 @@ from bagwise.core.warnings import warn_user
 from bagwise.models.inputs import known_labels
 
 if TYPE_CHECKING:
+    from bagwise.models._base import BagClassifierMIL
     from bagwise.models._gaussian_process import GaussianProcessMIL
+    from bagwise.models._linear import LinearMIL
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 
-def calibration_by_refits(
-    model: GaussianProcessMIL, bags: Bags, T: Flags, seed: int, monitor: Monitor
-) -> tuple[BagCalibration | None, str | None]:
-    """The calibration of a fitted model, or why there is none.
+def scores_by_refits(
+    bags: Bags, T: Flags, seed: int, monitor: Monitor, refit: Callable[[NDArray[np.intp]], Scorer]
+) -> LeftOut | str:
+    """Scores of bags and instances by fits that did not see them, or why there are none.
 
-    Each fold is a stage of the watched fit. A refit that breaks down numerically must not take the
-    fit with it, which succeeded.
+    `refit(numbers of bags)` is a fit to those that scores others. Each fold is a stage of the
+    watched fit. A refit that breaks down numerically must not take the fit with it, which
+    succeeded.
     """
 
     def keep(stage: str, work: Callable[[], Scores]) -> Scores:
@@ -44,17 +48,14 @@ def calibration_by_refits(
         return done["bags"], done["instances"]
 
     try:
-        found = left_out(bags, T, seed, partial(refitted, model, bags, T, seed, monitor), keep)
-        calibration = calibrate(found, T)
+        return left_out(bags, T, seed, refit, keep)
     except BREAKDOWNS as error:
         reason = f"a fit without a fifth of the bags broke down: {error}"
         warn_user(
-            f"bag probabilities are not calibrated: {reason}; those of bag_score='joint' are as "
-            "they were"
+            f"probabilities are not calibrated: {reason}; those of bag_score='joint' and "
+            "instance_score='posterior' are as they were"
         )
-        return None, reason
-    warn_of_left_out(calibration, found, bags, T, model._remedies)
-    return calibration, None
+        return reason
 
 
 def refitted(
@@ -68,7 +69,8 @@ def refitted(
     """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
     part, T = bags[kept], T[kept]
     refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
-    refit.set_params(bag_score="joint", random_state=seed, verbose=0)
+    refit.set_params(bag_score="joint", instance_score="posterior", witness_rate=None)
+    refit.set_params(random_state=seed, verbose=0)
     known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
 
     def hear(stage: str, step: int, objective: float, seconds: float) -> None:
@@ -77,6 +79,29 @@ def refitted(
     scaling = (model.posterior_.shift, model.posterior_.scale)
     with refit._threads(part):
         refit._fit_bags(part, T, known, generator(seed), callbacks=[hear], scaling=scaling)
+    return partial(scores, refit)
+
+
+def refitted_linear(
+    model: LinearMIL,
+    bags: Bags,
+    T: Flags,
+    seed: int,
+    monitor: Monitor,
+    kept: NDArray[np.intp],
+) -> Scorer:
+    """A fit of a linear model to some of the bags, with what it has learned where it can."""
+    part, T = bags[kept], T[kept]
+    refit = clone(model).set_params(bag_score="joint", instance_score="posterior")
+    refit.set_params(witness_rate=None, random_state=seed, verbose=0, **model._learned())
+    known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
+
+    def hear(stage: str, step: int, objective: float, seconds: float) -> None:
+        monitor.step(step, objective, dict)
+
+    with refit._threads(part), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
+        refit._fit_bags(part, T, known, generator(seed), callbacks=[hear])
     return partial(scores, refit)
 
 
@@ -93,7 +118,7 @@ def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProc
     return copy
 
 
-def scores(model: GaussianProcessMIL, bags: Bags) -> Scores:
+def scores(model: BagClassifierMIL, bags: Bags) -> Scores:
     """Logits of bags and of instances, from one pass."""
     predictor = model._predictor(bags)
     return scores_of(

@@ -8,7 +8,21 @@ from typing import Any
 import numpy as np
 
 from bagwise.core.calibration.bags import BagCalibration
+from bagwise.core.calibration.instance_ends import InstanceCalibration
 from bagwise.core.parameters import check_choice, check_integer, check_number
+
+# What files of earlier versions do not hold, and what that means.
+ADDED = {
+    "calibration_": None,
+    "why_not_calibrated_": "the model is of a version that did not calibrate it",
+    "instance_calibration_": None,
+    "why_instances_not_calibrated_": "the model is of a version that did not calibrate instances",
+}
+
+
+def with_added(fitted: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """What a file holds of a fitted model, and what was added to models since."""
+    return {name: value for name, value in ADDED.items() if name in names} | dict(fitted)
 
 
 def check_loaded(model: Any, fitted: Collection[str]) -> None:
@@ -32,15 +46,25 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
     names = getattr(model, "feature_names_in_", None)
     if names is not None and not (names.shape == (D,) and all(type(n) is str for n in names)):
         raise ValueError(f"feature_names must be {D} texts, got {names!r:.80}")
-    if "calibration_" in fitted:
-        calibration, reason = model.calibration_, model.why_not_calibrated_
-        if not (calibration is None or isinstance(calibration, BagCalibration)):
-            raise ValueError(f"calibration_ must be a calibration or None, got {calibration!r:.80}")
-        if not (reason is None or isinstance(reason, str)):
-            raise ValueError(f"why_not_calibrated_ must be a text or None, got {reason!r:.80}")
+    _check_calibration(model, fitted, "calibration_", "why_not_calibrated_", BagCalibration)
+    names = ("instance_calibration_", "why_instances_not_calibrated_")
+    _check_calibration(model, fitted, *names, InstanceCalibration)
     check_integer("n_iter_", model.n_iter_, at_least=0)
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:
         check_number(name, getattr(model, name))
     if "H_" in fitted:
         check_number("H_", model.H_, above=1)
+
+
+def _check_calibration(
+    model: Any, fitted: Collection[str], name: str, why_not: str, kind: type
+) -> None:
+    """Raise where a calibration, or the reason that there is none, is something else."""
+    if name not in fitted:
+        return
+    calibration, reason = getattr(model, name), getattr(model, why_not)
+    if not (calibration is None or isinstance(calibration, kind)):
+        raise ValueError(f"{name} must be a calibration or None, got {calibration!r:.80}")
+    if not (reason is None or isinstance(reason, str)):
+        raise ValueError(f"{why_not} must be a text or None, got {reason!r:.80}")

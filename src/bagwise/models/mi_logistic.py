@@ -27,8 +27,8 @@ class MILogisticRegression(LinearMIL, alias="mi-logistic"):
         the bags.
     max_iter, tol : for "evidence", steps of the search and how precisely log alpha is wanted; else
         Newton steps, and the relative gain at which they end (1e-9 at most).
-    kernel, n_basis, standardize, support_z, bag_score, chunk_size, random_state, verbose : as in
-        `MIRVM`.
+    kernel, n_basis, standardize, support_z, bag_score, instance_score, witness_rate, chunk_size,
+        random_state, verbose : as in `MIRVM`. Refits keep alpha as it was learned.
 
     Examples
     --------
@@ -49,6 +49,13 @@ class MILogisticRegression(LinearMIL, alias="mi-logistic"):
             check_choice("alpha", self.alpha, ("evidence", "cv"))
         else:
             check_number("alpha ('evidence', 'cv' or a number)", self.alpha, at_least=0)
+
+    def _costly(self) -> str | None:
+        given = not isinstance(self.alpha, str)
+        return f"alpha={self.alpha}: nothing is to be learned but the weights" if given else None
+
+    def _learned(self) -> dict[str, Any]:
+        return {"alpha": float(np.min(self.alpha_))}
 
     @property
     def _stage(self) -> str:  # type: ignore[override]

@@ -39,7 +39,9 @@ class MIRVM(LinearMIL, alias="mirvm"):
     standardize : scale each feature to mean 0 and variance 1 first; "auto" does so where the
         features have different units.
     support_z : a feature is supported if its weight exceeds that many standard deviations.
-    bag_score : how instances make a bag probability, "joint", "noisy-or" or "max".
+    bag_score, instance_score, witness_rate : how bag and instance probabilities are made, as in
+        `VGPMIL`; "auto" (default) calibrates both where there are 10 bags of each class, at most
+        100 000 instances and a penalty that is learned. A refit learns its own alpha.
     max_iter, tol : updates of alpha at most (and Newton steps of each mode, of which 100 are
         always allowed); change of the log evidence, in nats, at which to stop. `converged_` says
         that whole updates would change no alpha by more than a tenth. On some data, with strongly
@@ -110,6 +112,7 @@ class RVM(MIRVM, alias="rvm"):
     """
 
     _remedies = "a model that knows bags (MIRVM, ProbitVGPMIL)"
+    _whole = "RVM is the baseline that knows no bags"
 
     def _design(
         self, bags: Bags, T: NDArray[np.bool_], known: Array | None, columns: Columns

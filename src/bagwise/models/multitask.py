@@ -85,6 +85,7 @@ class MultiTaskMIRVM(MIRVM):
         callbacks: Sequence[Callback],
         tasks: ArrayLike | None = None,
     ) -> None:
+        reasons = self._reasons_against(bags, T, self._whole, None)
         names, of_task = _check_tasks(tasks, bags, T)
         design = self._design(bags, T, known, self._columns(bags, T, rng))
         designs = [design.of_bags(np.flatnonzero(of_task == j)) for j in range(len(names))]
@@ -95,6 +96,10 @@ class MultiTaskMIRVM(MIRVM):
             tuple(LinearPosterior.at(mode, fit.columns, seed) for mode in fit.modes),
         )
         self._store(fit, self.posterior_.posteriors[0].n_weights)
+        self.calibration_, self.instance_calibration_ = None, None
+        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+
+    _whole = "tasks share their penalties, and some may have few bags"
 
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
         """Nothing is said: tasks may have so few bags that their ranking tells nothing."""

@@ -170,15 +170,42 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """(N, K) probability that each instance is of each class, rows as in `bags.X`.
 
         Most instances are of no class, so the rows do not sum to 1. With `return_std`, also the
-        (N, K) posterior standard deviations of these probabilities.
+        (N, K) standard deviations of these probabilities. Where they are calibrated, no instance
+        is more probable than `predict_proba` makes its bag.
         """
         bags = bags_to_predict(self, X)
+        share = self._share_of_own(bags)
         if not return_std:
-            return np.column_stack(
+            return share * np.column_stack(
                 [model.predict_instance_proba(bags)[:, 1] for model in self.estimators_]
             )
         parts = [model.predict_instance_proba(bags, return_std=True) for model in self.estimators_]
-        return np.column_stack([p[:, 1] for p, _ in parts]), np.column_stack([s for _, s in parts])
+        p, std = (np.column_stack(x) for x in zip(*((p[:, 1], s) for p, s in parts), strict=True))
+        return share * p, share * std
+
+    def predict_instance_range(self, X: Any) -> tuple[Array, Array]:
+        """Both ends of the probability that an instance is of each class, (N, K) each.
+
+        See `ProbitVGPMIL.predict_instance_range`.
+        """
+        bags = bags_to_predict(self, X)
+        both = [model.predict_instance_range(bags) for model in self.estimators_]
+        share = self._share_of_own(bags)
+        low, high = (share * np.column_stack(ends) for ends in zip(*both, strict=True))
+        return low, high
+
+    def _share_of_own(self, bags: Bags) -> Array:
+        """By how much a bag's being of exactly one class changes what models say of instances.
+
+        (N, K) or 1: calibrated instances stay no more probable than their bag, whose probability
+        of a class is P(instance | bag of that class) times that of the bag.
+        """
+        calibrated = [getattr(m, "instance_score_", "") == "calibrated" for m in self.estimators_]
+        if self.multilabel_ or not all(calibrated):
+            return np.ones(1)
+        own = np.column_stack([model.predict_proba(bags)[:, 1] for model in self.estimators_])
+        ratio = np.divide(_given_one_class(own), own, out=np.ones_like(own), where=own > 0)
+        return np.repeat(ratio, bags.sizes, axis=0)
 
     def instance_posterior(
         self, X: Any, return_std: bool = False, *, y: ArrayLike | None = None

@@ -72,9 +72,6 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         at the Laplace mode; `gibbs_` then has the draws, split R-hat and effective sizes.
     n_samples, n_chains, burn_in, thin : kept draws per chain, chains (in parallel processes),
         sweeps dropped first, sweeps per kept draw; for "gibbs" only.
-    bag_score : "auto" (default): "calibrated" with at least 10 bags of each class, at most
-        100 000 instances in memory, hyperparameters that are learned and no sampling, otherwise
-        "joint". `bag_score_` tells which, `why_not_calibrated_` why.
 
     Examples
     --------
@@ -93,10 +90,9 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         n_chains: int = 4,
         burn_in: int = 200,
         thin: int = 10,
-        bag_score: str = "auto",
         **shared: Any,
     ) -> None:
-        super().__init__(bag_score=bag_score, **shared)
+        super().__init__(**shared)
         self.n_samples = n_samples
         self.n_chains = n_chains
         self.burn_in = burn_in

@@ -64,8 +64,8 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         kernel are, by `elbo_` minus log Z [C24, Eq. 29] and log-normal priors around where they
         start. That takes a psi, a kernel and a number of instances for which log Z is known, and
         a psi that fits labels better may rank instances worse: compare on bags left out.
-    bag_score : "auto": "calibrated" where that is possible and psi is not the hyperbolic secant,
-        as the level of its probabilities means nothing; otherwise "joint".
+    bag_score : "auto": as in `VGPMIL`, and with a kernel that is not learned too unless psi is the
+        hyperbolic secant, as the level of its probabilities means nothing.
 
     Model files hold the densities of `bagwise.densities` and any that `bagwise.io.register` was
     given; a pair of functions cannot be saved.
@@ -87,7 +87,6 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         label_posterior: str = "auto",
         mean: str | float = "auto",
         learn_hyperparameters: str | bool = "auto",
-        bag_score: str = "auto",
         **shared: Any,
     ) -> None:
         super().__init__(
@@ -95,7 +94,6 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
             label_posterior=label_posterior,
             mean=mean,
             learn_hyperparameters=learn_hyperparameters,
-            bag_score=bag_score,
             **shared,
         )
         self.psi = psi
@@ -152,7 +150,6 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
     def _parts(self, init: Init = None) -> Parts:
         density = self._density()
         own = is_normalised(density)
-        logistic = "psi is the logistic likelihood, whose probabilities mean what they say"
         return self._logistic_parts(
             init,
             10.0 if own else 0.5,
@@ -162,8 +159,7 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
             learn_hyperparameters=not self._by_bound and self._argument("learn_hyperparameters"),
             refine=self._learn_by_bound if self._by_bound else None,
             also_learned=self._numbers_of_psi if self._by_bound else (),
-            uncalibrated=logistic if own else None,
-            level_means_nothing=True,
+            level_means_nothing=not own,
         )
 
     _numbers_of_psi: tuple[str, ...] = ("psi",)  # arguments that hold them

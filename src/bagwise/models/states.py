@@ -12,7 +12,7 @@ from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError
 from bagwise.core.parameters import check_choice
 from bagwise.models._base import BagClassifierMIL
-from bagwise.models.loaded import check_loaded
+from bagwise.models.loaded import check_loaded, with_added
 from bagwise.models.metadata import check_metadata
 from bagwise.models.registry import MODELS
 
@@ -23,11 +23,12 @@ def model_from_state(kind: str, state: Any) -> BagClassifierMIL:
     """The fitted model whose `to_state` this is; everything in it is checked."""
     try:
         model = _class_of(kind)(**state["parameters"])
-        for name, value in state["fitted"].items():
+        fitted = with_added(state["fitted"], model._fitted_names())
+        for name, value in fitted.items():
             setattr(model, check_choice("fitted", name, model._fitted_names()), value)
         set_feature_names(model, state["feature_names"])
         model.metadata_ = check_metadata(state.get("metadata") or {})
-        check_loaded(model, state["fitted"])
+        check_loaded(model, fitted)
         model._check_parameters()
     except Exception as error:  # arguments of any type reach every check
         raise ModelFileError(f"not a complete {kind!s:.80} model: {describe(error)}") from None

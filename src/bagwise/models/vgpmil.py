@@ -242,7 +242,17 @@ class VGPMIL(LogisticMIL, alias="vgpmil"):
     inference : "vi" (coordinate ascent on the ELBO) or "laplace".
     bag_score : how instances make a bag probability: "joint", "noisy-or", "max"; "calibrated",
         a logistic regression on the first and the last for training bags left out of five more
-        fits (`calibration_`); or "auto", see `ProbitVGPMIL`.
+        fits (`calibration_`); or "auto" (default): "calibrated" with at least 10 bags of each
+        class, at most 100 000 instances in memory, hyperparameters that are learned and no
+        sampling, otherwise "joint". `bag_score_` tells which, `why_not_calibrated_` why.
+    instance_score : where instance probabilities come from. "posterior" is the model's: as few
+        positives as bag labels require. "calibrated" puts them between that and the other end
+        that bag labels allow (`predict_instance_range`), by the instances of the same left-out
+        bags (`instance_calibration_`); no instance is then more probable than its bag. "auto"
+        (default): "calibrated" wherever bags are. `instance_score_` tells which,
+        `why_instances_not_calibrated_` why.
+    witness_rate : the share of positives among the instances of positive bags, where it is known:
+        calibrated instances then have that share. Known instance labels help likewise.
     max_iter, tol : sweeps at most; relative change of the objective at which to stop.
     jitter : relative jitter on K_ZZ.
     init : starting values per instance, {"pi": ..., "xi": ...}, for "factorised" only.

@@ -35,7 +35,8 @@ class InstanceProbabilityDisplay(Display):
     Most probable first, or along an axis such as the slices of a scan (`position`). Where labels
     are known (`truth`: 1, 0, NaN or -1 if unknown), bars of truly positive instances are orange, of
     truly negative ones blue and of others grey. Bags of more than 80 instances are drawn as a
-    line with a band. Error bars and band are one standard deviation, cut off at 0 and 1.
+    line with a band. Error bars and band are one standard deviation, cut off at 0 and 1. `ends`,
+    low and high (n,), are drawn paler behind them: what bag labels leave open.
 
     >>> display = InstanceProbabilityDisplay([0.1, 0.9, 0.3], [0.05, 0.1, 0.1], truth=[0, 1, 0])
     >>> display.plot().ax_.get_xlabel()
@@ -47,6 +48,7 @@ class InstanceProbabilityDisplay(Display):
         p: ArrayLike,
         std: ArrayLike | None = None,
         *,
+        ends: tuple[ArrayLike, ArrayLike] | None = None,
         truth: ArrayLike | None = None,
         position: ArrayLike | None = None,
         position_name: str = "slice",
@@ -54,6 +56,7 @@ class InstanceProbabilityDisplay(Display):
         self.p = column(p)
         n = len(self.p)
         self.std = None if std is None else vector(std, n, "std")
+        self.ends = None if ends is None else tuple(vector(end, n, "ends") for end in ends)
         self.truth = None if truth is None else vector(truth, n, "truth")
         self.position = None if position is None else vector(position, n, "position")
         self.position_name = position_name
@@ -68,13 +71,15 @@ class InstanceProbabilityDisplay(Display):
         """
         check_one_model(model)
         bag = one_bag(bag)
-        p, std = model.predict_instance_proba(bag, return_std=True)
+        found = model.predict_all(bag)
+        if found.low is not None:
+            more.setdefault("ends", (found.low, found.high))
         more.setdefault("truth", bag.instance_labels)
         if along is not None:
             if bag.coords is None:
                 raise ValueError("along needs coordinates, but the bag has none; drop it")
             more["position"] = bag.coords[:, along]
-        return cls(p, std, **more).plot(ax)
+        return cls(found.p, found.std, **more).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into `ax`, or into a new figure."""
@@ -102,6 +107,9 @@ class InstanceProbabilityDisplay(Display):
         gap = float(np.min(np.diff(np.unique(x)))) if len(np.unique(x)) > 1 else 1.0
         for chosen, colour, name in self._kinds(order):
             ax.bar(x[chosen], self.p[order][chosen], 0.75 * gap, color=colour, label=name)
+        if self.ends is not None:
+            low, high = (end[order] for end in self.ends)
+            ax.vlines(x, low, high, color=INK, lw=4, alpha=0.2)
         if self.std is not None:
             p, std = self.p[order], self.std[order]
             low, high = np.maximum(p - std, 0), np.minimum(p + std, 1)
@@ -109,6 +117,9 @@ class InstanceProbabilityDisplay(Display):
 
     def _band(self, ax: Axes, x: Any, order: Any) -> None:
         p = self.p[order]
+        if self.ends is not None:
+            low, high = (end[order] for end in self.ends)
+            ax.fill_between(x, low, high, color=INK, alpha=0.1, lw=0)
         if self.std is not None:
             low, high = np.maximum(p - self.std[order], 0), np.minimum(p + self.std[order], 1)
             ax.fill_between(x, low, high, color=PROBABILITY, alpha=0.22, lw=0)

@@ -133,6 +133,8 @@ def instance_columns(
             "p": whole(p[rows]),
             "std": whole(found.std[rows]),
         }
+        if found.low is not None and found.high is not None:
+            entry |= {"low": whole(found.low[rows]), "high": whole(found.high[rows])}
         if bags.instance_ids is not None:
             entry["id"] = [str(i) for i in bags.instance_ids[rows].tolist()]
         if found.given is not None and np.any(found.given[rows, 1]):
@@ -289,6 +291,12 @@ def notes(model: Any, bags: Bags, data_name: str) -> list[str]:
         "± is the standard deviation of a probability under the model's posterior: how far it "
         "could still move if the model knew more. It is not an error rate.",
     ]
+    if getattr(model, "instance_score_", None) == "calibrated":
+        lines.append(
+            "Bag labels do not tell how many instances of a positive bag are positive: each "
+            "instance has a range from as few as they require to as many as look unlike the "
+            "instances of negative bags. Its ± counts that in."
+        )
     if bags.y is None:
         return lines
     if bags.groups is not None:

@@ -46,6 +46,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         "features": None if names is None else [str(n) for n in names],
         "arguments": given,
         "bag_score": getattr(model, "bag_score_", getattr(model, "bag_score", None)),
+        "instance_score": getattr(model, "instance_score_", None),
         "why_not_calibrated": why_not_calibrated(model),
         "inference": getattr(model, "inference", None),
         "kernel": None if kernel is None else rounded(repr(kernel)),
@@ -65,6 +66,7 @@ def card_lines(about: dict[str, Any], between: str) -> list[tuple[str, Any]]:
     converged = "converged" if about["converged"] else "NOT converged: raise max_iter"
     return [
         ("bag score", _bag_score_line(about)),
+        ("instance score", about["instance_score"]),
         ("inference", about["inference"]),
         ("kernel", about["kernel"]),
         ("prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),

@@ -86,9 +86,9 @@ def test_fitted_bags_near_chance_are_a_warning() -> None:
     flat = bags.with_X(np.zeros_like(bags.X))
     for model in (
         bw.ProbitVGPMIL(**FAST, bag_score="joint"),
-        bw.VGPMIL(**FAST),
-        bw.IsingVGPMIL(**FAST, neighbors="chain"),
-        bw.MILogisticRegression(random_state=0),
+        bw.VGPMIL(**FAST, bag_score="joint"),
+        bw.IsingVGPMIL(**FAST, bag_score="joint", neighbors="chain"),
+        bw.MILogisticRegression(random_state=0, bag_score="joint"),
     ):
         with pytest.warns(bw.NearChanceWarning, match="even the bags that .* fitted to"):
             model.fit(flat)

@@ -15,7 +15,8 @@ function instanceText(bag, i) {
   const inst = data.instances[bag];
   const truth = inst.truth ? ", " + TRUTH[kindOf(inst, i)].text : "";
   const given = inst.given ? `, ${value(inst.given[i]).toFixed(3)} given the label of the bag` : "";
-  return `${instanceName(bag, i)}: ${value(inst.p[i]).toFixed(3)} ± ${value(inst.std[i]).toFixed(3)}${given}${truth}`;
+  const range = inst.low ? `, range ${value(inst.low[i]).toFixed(3)} to ${value(inst.high[i]).toFixed(3)}` : "";
+  return `${instanceName(bag, i)}: ${value(inst.p[i]).toFixed(3)} ± ${value(inst.std[i]).toFixed(3)}${range}${given}${truth}`;
 }
 
 /* What is known of an instance; where no label is known on the whole page, nothing is to be told apart. */
@@ -76,6 +77,8 @@ function drawBars(root, inst, order, x, y, slot, bag) {
     svg("rect", { x: x(k) - slot / 2, width: slot, y: y(1), height: y(0) - y(1), fill: "transparent" }, group);
     svg("rect", { x: x(k) - wide / 2, width: wide, y: y(p), height: Math.max(0.8, y(0) - y(p)),
       rx: Math.min(2, wide / 4), fill: `var(--${inst.truth ? TRUTH[kindOf(inst, i)].colour : "accent"})` }, group);
+    if (inst.low) svg("line", { x1: x(k), x2: x(k), y1: y(value(inst.low[i])), y2: y(value(inst.high[i])), class: "range",
+      stroke: "var(--ink)", "stroke-opacity": 0.2, "stroke-width": Math.min(6, wide) }, group);
     svg("line", { x1: x(k), x2: x(k), y1: y(p - std), y2: y(p + std), stroke: "var(--ink)", "stroke-width": 1.3 }, group);
     if (inst.given) drawDiamond(group, x(k), y(value(inst.given[i])), Math.min(4.5, Math.max(2, wide / 2)));
     tipOn(group, instanceText(bag, i));

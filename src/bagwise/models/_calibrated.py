@@ -1,0 +1,145 @@
+"""Models whose probabilities are calibrated on bags that were left out of five more fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags import Bags
+from bagwise.core.calibration.bags import (
+    BagCalibration,
+    calibrate,
+    calibrated_probability,
+    cannot_calibrate,
+    reason_against,
+    warn_of_left_out,
+)
+from bagwise.core.calibration.instance_ends import InstanceCalibration
+from bagwise.core.calibration.instances import (
+    calibrate_instances,
+    no_calibration,
+    reason_against_instances,
+    refuse_witness_rate,
+)
+from bagwise.core.calibration.left_out import Scorer
+from bagwise.core.calibration.ranking import check_ranking
+from bagwise.core.files.modelfile import register
+from bagwise.core.inference.monitor import Monitor
+from bagwise.core.posteriors.gaussian import Predicted, columns, parts_of
+from bagwise.models._base import BagClassifierMIL
+from bagwise.models._refits import scores_by_refits
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+Reasons = tuple[str | None, str | None]  # against the calibration of bags, and of instances
+
+CALIBRATED = (
+    "calibration_",
+    "why_not_calibrated_",
+    "instance_calibration_",
+    "why_instances_not_calibrated_",
+)
+
+register(BagCalibration)
+register(InstanceCalibration)
+
+
+class CalibratedMIL(BagClassifierMIL, abstract=True):
+    """Probabilities as `bag_score` and `instance_score` ask for; subclasses say how to refit."""
+
+    instance_score: str
+    witness_rate: float | None
+    calibration_: BagCalibration | None
+    why_not_calibrated_: str | None
+    instance_calibration_: InstanceCalibration | None
+    why_instances_not_calibrated_: str | None
+
+    @property
+    def bag_score_(self) -> str:
+        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
+        if self.bag_score != "auto":
+            return self.bag_score
+        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
+
+    @property
+    def instance_score_(self) -> str:
+        """Where instance probabilities come from: "calibrated" or "posterior"."""
+        if self.instance_score != "auto":
+            return self.instance_score
+        there = getattr(self, "instance_calibration_", None) is not None
+        return "calibrated" if there else "posterior"
+
+    def _reasons_against(
+        self, bags: Bags, T: Flags, whole: str | None, costly: str | None
+    ) -> Reasons:
+        """Why bags and instances are not calibrated; errors where they were asked for.
+
+        `whole` says why no part of the bags can be fitted by itself, `costly` why "auto" does not
+        pay for five more fits.
+        """
+        cannot = whole or cannot_calibrate(bags, T)
+        of_bags = reason_against(self.bag_score, cannot, costly)
+        of_instances = reason_against_instances(self.instance_score, cannot, of_bags)
+        refuse_witness_rate(self.witness_rate, of_instances, bags, T)
+        return of_bags, of_instances
+
+    def _calibrate(
+        self,
+        bags: Bags,
+        T: Flags,
+        known: Array | None,
+        reasons: Reasons,
+        seed: int,
+        monitor: Monitor,
+        refit: Callable[[NDArray[np.intp]], Scorer],
+    ) -> None:
+        """Calibrate bags and instances of a fitted model, where there is no reason against it."""
+        self.calibration_, self.instance_calibration_ = None, None
+        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+        if None not in reasons:
+            return
+        found = scores_by_refits(bags, T, seed, monitor, refit)
+        if isinstance(found, str):
+            self.why_not_calibrated_, self.why_instances_not_calibrated_ = (
+                reason or found for reason in reasons
+            )
+            return
+        if reasons[0] is None:
+            self.calibration_ = calibrate(found, T)
+            warn_of_left_out(self.calibration_, found, bags, T, self._remedies)
+        if reasons[1] is None:
+            self.instance_calibration_ = calibrate_instances(
+                found.instance_logits, bags.offsets, T, known, self.witness_rate
+            )
+
+    def _fit_in_parts(self) -> bool:
+        """Whether some of the bags can be predicted by themselves."""
+        return True
+
+    def _check_ranking(self, bags: Bags, T: Flags) -> None:
+        """Where there is a calibration, left-out bags were looked at."""
+        if self.calibration_ is None:
+            whole = not self._fit_in_parts()
+            check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, whole)
+
+    def _score_parts(self) -> dict[str, bool]:
+        if self.bag_score_ != "calibrated":
+            return parts_of(self.bag_score_)
+        return {"joint": True, "instances": True}
+
+    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
+        if self.bag_score_ != "calibrated":
+            return columns(found.bags(self.bag_score_))
+        why_not = getattr(self, "why_not_calibrated_", None)
+        return calibrated_probability(getattr(self, "calibration_", None), found, why_not)
+
+    def _used_instance_calibration(self) -> InstanceCalibration | None:
+        if self.instance_score_ != "calibrated":
+            return None
+        calibration: InstanceCalibration | None = getattr(self, "instance_calibration_", None)
+        if calibration is None:
+            raise ValueError(no_calibration(getattr(self, "why_instances_not_calibrated_", None)))
+        return calibration
