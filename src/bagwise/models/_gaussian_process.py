@@ -17,6 +17,7 @@ from bagwise.core.calibration.bags import (
     cannot_calibrate,
     reason_against,
 )
+from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register, register_kernels
 from bagwise.core.inference.checkpoints import Session, interruptible
@@ -28,6 +29,7 @@ from bagwise.core.posteriors.gibbs import GibbsPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
 from bagwise.models._base import BagClassifierMIL
+from bagwise.models._kernel_choice import chosen_setting, given_kernel
 from bagwise.models._parts import (
     Init,
     Parts,
@@ -59,11 +61,13 @@ FITTED = (
     "converged_",
     "calibration_",
     "why_not_calibrated_",
+    "candidates_",
 )
 
 register(Posterior)
 register(GibbsPosterior)
 register(BagCalibration)
+register(JudgedKernel)
 
 
 class GaussianProcessMIL(BagClassifierMIL, abstract=True):
@@ -77,6 +81,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     posterior_: Posterior
     calibration_: BagCalibration | None
     why_not_calibrated_: str | None
+    candidates_: tuple[JudgedKernel, ...]
     _posterior_type = Posterior
     _remedies = (
         "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
@@ -86,7 +91,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     def __init__(
         self,
         *,
-        kernel: Kernel | None = None,
+        kernel: Kernel | str | None = None,
         n_inducing: int = 200,
         inducing: str | ArrayLike = "kmeans",
         mean: str | float = "learn",
@@ -191,10 +196,12 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         register_kernels()  # checkpoints hold them
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
-        shift, scale = prepared["shift"], prepared["scale"]
+        monitor = session.monitor(prepared, callbacks)
+        choose = partial(chosen_setting, self, parts, bags, T, known, prepared, monitor)
+        setting = interruptible(choose, monitor.save)
         problem = Problem(
             data=training_data(
-                scaled(bags.X, shift, scale, self.dtype),
+                scaled(bags.X, setting.shift, setting.scale, self.dtype),
                 bags.offsets,
                 T,
                 known,
@@ -202,20 +209,23 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
                 None if parts.graph is None else parts.graph(bags),
                 feature_budget(self.memory_budget, bags.X),
             ),
-            Z=prepared["Z"],
+            Z=setting.Z,
             likelihood=parts.likelihood,
             sites=parts.sites,
             jitter=self.jitter,
             seed=prepared["seed"],
-            monitor=session.monitor(prepared, callbacks),
+            monitor=monitor,
         )
-        run = partial(self._run, problem, parts=parts, refit=scaling is not None)
-        result = interruptible(run, problem.monitor.save)
-        self._store(result, problem, shift, scale)
+        run = partial(self._run, problem, setting.kernel, parts=parts, refit=scaling is not None)
+        result = interruptible(run, monitor.save)
+        self._store(result, problem, setting.shift, setting.scale)
+        self.candidates_ = setting.table
         self.calibration_, self.why_not_calibrated_ = None, against
         if against is None:
-            work = partial(calibration_by_refits, self, bags, T, problem.seed, problem.monitor)
-            found = interruptible(work, problem.monitor.save)
+            work = partial(
+                calibration_by_refits, self, bags, T, problem.seed, monitor, setting.left_out
+            )
+            found = interruptible(work, monitor.save)
             self.calibration_, self.why_not_calibrated_ = found
 
     def _prepare(
@@ -300,17 +310,24 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     def _check_parameters(self) -> None:
         check_arguments(self, self._parts())
 
-    def _run(self, problem: Problem, *, parts: Parts, refit: bool) -> Result:
-        """q(v) and what belongs to it; a `refit` is part of a fit that has been looked at."""
+    def _run(
+        self, problem: Problem, chosen: Kernel | None, *, parts: Parts, refit: bool
+    ) -> Result:
+        """q(v) and what belongs to it; a `refit` is part of a fit that has been looked at.
+
+        A kernel that was `chosen` stays as it is.
+        """
         mean, learn = asked(self, parts)
-        start = anchor(self.kernel, learn, parts.variance, problem.data.X)
+        learn = bool(learn) and chosen is None
+        kernel = chosen or given_kernel(self.kernel)
+        start = anchor(kernel, learn, parts.variance, problem.data.X)
         result = fit_q(
             problem,
-            self.kernel or start,
+            kernel or start,
             start,
             mean=None if mean == "learn" else float(mean),
-            learn_kernel=bool(learn),
-            prior_scale=0.2 if self.kernel is None else 0.5,
+            learn_kernel=learn,
+            prior_scale=0.2 if kernel is None else 0.5,
             inference=self.inference,
             max_iter=self.max_iter,
             tol=self.tol,

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.bags import BagCalibration, calibrate, warn_of_left_out
-from bagwise.core.calibration.left_out import Scorer, Scores, left_out, scores_of
+from bagwise.core.calibration.left_out import LeftOut, Scorer, Scores, left_out, scores_of
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import generator
@@ -27,12 +27,18 @@ Flags = NDArray[np.bool_]
 
 
 def calibration_by_refits(
-    model: GaussianProcessMIL, bags: Bags, T: Flags, seed: int, monitor: Monitor
+    model: GaussianProcessMIL,
+    bags: Bags,
+    T: Flags,
+    seed: int,
+    monitor: Monitor,
+    found: LeftOut | None = None,
 ) -> tuple[BagCalibration | None, str | None]:
     """The calibration of a fitted model, or why there is none.
 
-    Each fold is a stage of the watched fit. A refit that breaks down numerically must not take the
-    fit with it, which succeeded.
+    Where the scores of left-out bags have been `found` already, nothing is fitted again. Each fold
+    is a stage of the watched fit. A refit that breaks down numerically must not take the fit with
+    it, which succeeded.
     """
 
     def keep(stage: str, work: Callable[[], Scores]) -> Scores:
@@ -44,7 +50,9 @@ def calibration_by_refits(
         return done["bags"], done["instances"]
 
     try:
-        found = left_out(bags, T, seed, partial(refitted, model, bags, T, seed, monitor), keep)
+        if found is None:
+            refit = partial(refitted, model, bags, T, seed, monitor)
+            found = left_out(bags, T, seed, refit, keep)
         calibration = calibrate(found, T)
     except BREAKDOWNS as error:
         reason = f"a fit without a fifth of the bags broke down: {error}"
@@ -83,11 +91,14 @@ def refitted(
 def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProcessMIL:
     """The model, not fitted, with what its fit has learned for arguments, for some of its rows."""
     init = model.init
+    # A kernel that was chosen was so with points in these places.
+    points = {"inducing": model.inducing_points_} if model.candidates_ else {}
     copy: GaussianProcessMIL = clone(model).set_params(
         kernel=model.kernel_,
         mean=model.mean_,
         learn_hyperparameters=False,
         init=None if init is None else {name: np.asarray(v)[rows] for name, v in init.items()},
+        **points,
         **{name: getattr(model, f"{name}_") for name in model._parts().learned},
     )
     return copy

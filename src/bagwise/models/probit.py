@@ -22,6 +22,7 @@ from bagwise.core.inference.stats import (
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_integer
+from bagwise.kernels import Kernel
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
 
@@ -93,10 +94,11 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         n_chains: int = 4,
         burn_in: int = 200,
         thin: int = 10,
+        kernel: Kernel | str | None = "auto",
         bag_score: str = "auto",
         **shared: Any,
     ) -> None:
-        super().__init__(bag_score=bag_score, **shared)
+        super().__init__(kernel=kernel, bag_score=bag_score, **shared)
         self.n_samples = n_samples
         self.n_chains = n_chains
         self.burn_in = burn_in
