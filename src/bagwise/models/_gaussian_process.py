@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from bagwise.core.calibration.bags import (
     reason_against,
 )
 from bagwise.core.calibration.candidates import JudgedKernel
+from bagwise.core.calibration.pooled import PooledRegression
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register, register_kernels
 from bagwise.core.inference.checkpoints import Session, interruptible
@@ -68,6 +70,7 @@ register(Posterior)
 register(GibbsPosterior)
 register(BagCalibration)
 register(JudgedKernel)
+register(PooledRegression)
 
 
 class GaussianProcessMIL(BagClassifierMIL, abstract=True):
@@ -268,6 +271,13 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         if self.bag_score_ != "calibrated":
             return parts_of(self.bag_score_)
         return {"joint": True, "instances": True}
+
+    def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
+        found = super()._predicted(bags, second=second, instances=instances)
+        calibration = getattr(self, "calibration_", None)
+        if calibration is None or self.bag_score_ != "calibrated":
+            return found
+        return replace(found, pooled=calibration.pooled_logits(bags.X, bags.offsets))
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
         if self.bag_score_ != "calibrated":

@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.bags import BagCalibration, calibrate, warn_of_left_out
+from bagwise.core.calibration.bags import (
+    BagCalibration,
+    calibrate_with_means,
+    warn_of_left_out,
+)
 from bagwise.core.calibration.left_out import LeftOut, Scorer, Scores, left_out, scores_of
+from bagwise.core.calibration.pooled import bag_means
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import generator
@@ -53,7 +58,8 @@ def calibration_by_refits(
         if found is None:
             refit = partial(refitted, model, bags, T, seed, monitor)
             found = left_out(bags, T, seed, refit, keep)
-        calibration = calibrate(found, T)
+        means = bag_means(bags.X, bags.offsets)
+        calibration = calibrate_with_means(found, T, means, model.posterior_.scale)
     except BREAKDOWNS as error:
         reason = f"a fit without a fifth of the bags broke down: {error}"
         warn_user(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.core.calibration.bags import BagCalibration
+from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.parameters import check_choice, check_integer, check_number
 
 
@@ -16,6 +17,9 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
 
     The parts of a posterior check themselves; this is about what stands beside it.
     """
+    if "candidates_" not in fitted and "candidates_" in model._fitted_names():
+        model.candidates_ = ()  # files of before kernels were chosen
+        fitted = {*fitted, "candidates_"}
     missing = [name for name in model._fitted_names() if name not in fitted]
     if missing:
         raise ValueError(f"it lacks {', '.join(missing)}")
@@ -38,6 +42,13 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
             raise ValueError(f"calibration_ must be a calibration or None, got {calibration!r:.80}")
         if not (reason is None or isinstance(reason, str)):
             raise ValueError(f"why_not_calibrated_ must be a text or None, got {reason!r:.80}")
+    if "candidates_" in fitted:
+        tried = model.candidates_
+        if not (isinstance(tried, tuple) and all(isinstance(c, JudgedKernel) for c in tried)):
+            raise ValueError(f"candidates_ must be a tuple of candidates, got {tried!r:.80}")
+        pooled = None if model.calibration_ is None else model.calibration_.pooled
+        if pooled is not None and len(pooled.coef) != D:
+            raise ValueError(f"n_features_in_ is {D}, its calibration is of {len(pooled.coef)}")
     check_integer("n_iter_", model.n_iter_, at_least=0)
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:
