@@ -37,8 +37,9 @@ from bagwise.kernels import Kernel
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
-JUDGED_ROWS = 10_000  # instances that candidates are judged by, at most
-ROWS_PER_BAG = 200  # of large bags, before fewer bags are looked at
+WHOLE_ROWS = 8_000  # instances up to which candidates are judged by all of them
+SAMPLE_ROWS = 4_000  # of more
+ROWS_PER_BAG = 100  # of large bags that are sampled, before fewer bags are looked at
 MEAN_SCALE = 3.0  # of the prior of c0, about START_MEAN
 STEPS, TOL = 30, 1e-4  # of Newton's method: a rough fit ranks kernels as well
 STAGES = (64, 256)  # Sobol points of joint bag probabilities
@@ -102,12 +103,12 @@ def bags_to_judge(bags: Bags, T: Flags, known: Array | None, seed: int) -> Judge
 
     Instance labels that are known belong to whole bags, and are not used where rows are left out.
     """
-    if bags.n_instances <= JUDGED_ROWS:
+    if bags.n_instances <= WHOLE_ROWS:
         here = bags.with_X(np.asarray(bags.X[:], dtype=np.float64))
         return JudgedBags(here, T, known, cut_folds(here, T, seed), True)
     rng = np.random.default_rng(seed)
     data = TrainingData(bags.X, bags.offsets, T)
-    k = rows_per_bag(data, JUDGED_ROWS, rng, least=ROWS_PER_BAG)
+    k = rows_per_bag(data, SAMPLE_ROWS, rng, least=ROWS_PER_BAG)
     some = np.flatnonzero(k)
     drawn = [np.sort(rng.choice(bags.sizes[b], k[b], replace=False)) for b in some]
     rows = np.concatenate([bags.offsets[b] + own for b, own in zip(some, drawn, strict=True)])
