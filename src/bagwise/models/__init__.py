@@ -9,6 +9,8 @@ from bagwise.models.large_margin import LargeMarginVGPMIL
 from bagwise.models.ising import IsingVGPMIL
 from bagwise.models.mirvm import MIRVM, RVM, MILogisticRegression
 from bagwise.models.multitask import MultiTaskMIRVM
+from bagwise.models._gaussian_process import GaussianProcessMIL
+from bagwise.models._parts import Init, Parts
 from bagwise.models.registry import ALIASES, MODELS
 
 __all__ = [
@@ -19,10 +21,13 @@ __all__ = [
     "RVM",
     "VGPMIL",
     "GammaVGPMIL",
+    "GaussianProcessMIL",
+    "Init",
     "IsingVGPMIL",
     "LargeMarginVGPMIL",
     "MILogisticRegression",
     "MultiTaskMIRVM",
+    "Parts",
     "ProbitVGPMIL",
     "PsiVGPMIL",
 ]

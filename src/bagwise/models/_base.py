@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -37,7 +36,7 @@ from bagwise.models.inputs import (
     labels_for,
     record_features,
 )
-from bagwise.models.registry import add_model
+from bagwise.models.registry import add_model, complete_signature
 
 Array = NDArray[Any]
 
@@ -77,12 +76,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         super().__init_subclass__(**kwargs)
         if not abstract:
             add_model(cls, alias)
-        if "__init__" not in vars(cls):
-            return
-        own = _named(inspect.signature(cls.__init__))
-        shared = _named(inspect.signature(super(cls, cls).__init__))
-        merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
-        cls.__init__.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+        complete_signature(cls)
 
     def fit(
         self,
@@ -345,12 +339,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _bag_labels_may_be_wrong(self) -> bool:
         """Whether known instance labels may contradict the label of their bag."""
         return False
-
-
-def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
-    """The parameters of a signature but for *args and **kwargs."""
-    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {n: p for n, p in signature.parameters.items() if p.kind not in collecting}
 
 
 def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:

@@ -21,7 +21,7 @@ from bagwise.core.calibration.bags import (
 from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.calibration.pooled import PooledRegression
 from bagwise.core.calibration.ranking import check_ranking
-from bagwise.core.files.modelfile import register, register_kernels
+from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import Session, interruptible
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
@@ -196,7 +196,6 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         check_way_of_fitting(self, bags.X, parts.sites, saves=saves)
         cannot = parts.whole or cannot_calibrate(bags, T)
         against = reason_against(self.bag_score, cannot, too_costly(self, parts, bags))
-        register_kernels()  # checkpoints hold them
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
         monitor = session.monitor(prepared, callbacks)

@@ -19,9 +19,10 @@ from bagwise.core.inference.coupling import (
     coupling_gains,
     next_coupling,
 )
-from bagwise.core.inference.driver import Problem, Result, optimise, warn_if_constant
+from bagwise.core.inference.driver import Problem, Result, warn_if_constant
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.passes import Sweeper
+from bagwise.core.inference.solvers import optimise
 from bagwise.core.inference.stats import (
     Chunk,
     ClimbableSites,

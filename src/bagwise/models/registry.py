@@ -6,6 +6,7 @@ Classes add themselves when they are defined, also those of other packages, whos
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 MODELS: dict[str, type[Any]] = {}
@@ -49,3 +50,19 @@ def class_name(name: str) -> str:
 def _home(cls: type[Any]) -> tuple[str, str]:
     """Where a class was defined."""
     return cls.__module__, cls.__qualname__
+
+
+def complete_signature(cls: type[Any]) -> None:
+    """Show a model's own arguments and those that it shares in one signature."""
+    if "__init__" not in vars(cls):
+        return
+    own = _named(inspect.signature(cls.__init__))
+    shared = _named(inspect.signature(super(cls, cls).__init__))
+    merged = [*own.values(), *(p for n, p in shared.items() if n not in own)]
+    cls.__init__.__signature__ = inspect.Signature(merged)
+
+
+def _named(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
+    """The parameters of a signature but for *args and **kwargs."""
+    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {n: p for n, p in signature.parameters.items() if p.kind not in collecting}

@@ -7,11 +7,11 @@ import pytest
 
 from bagwise.core.features import whitener
 from bagwise.core.inference.cavi import CoordinateAscent
-from bagwise.core.inference.driver import FIRST_SWEEPS, optimise
 from bagwise.core.inference.monitor import Monitor
 from bagwise.core.inference.newton_logistic import GivenCovariance, NewtonRefinement
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper, TrainingData
+from bagwise.core.inference.solvers import FIRST_SWEEPS, optimise
 from bagwise.core.inference.stats import standard_q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Logistic

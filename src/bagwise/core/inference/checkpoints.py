@@ -18,7 +18,7 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.core.files.atomic import remove_leftovers
 from bagwise.core.files.codec import Encoder
-from bagwise.core.files.modelfile import ModelFileError, read_state, write_state
+from bagwise.core.files.modelfile import ModelFileError, read_state, register_kernels, write_state
 from bagwise.core.inference.monitor import Callback, Monitor, State
 from bagwise.core.parameters import check_number
 
@@ -52,6 +52,7 @@ class Session:
         """Read the checkpoint to resume from, if any, and check that it is of this fit."""
         if path is None and resume is None:
             return cls(None, minutes, {}, None)
+        register_kernels()
         data = {
             "the number of features": bags.n_features,
             "the sizes of bags": bags.offsets,

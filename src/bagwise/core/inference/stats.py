@@ -124,7 +124,7 @@ class LogLikelihood(Protocol):
 class Sites(ABC):
     """A model of bag labels given f, seen by the variational loop."""
 
-    solver = "sweeps"  # a key of `driver.SOLVERS`: how the bound is climbed
+    solver = "sweeps"  # a key of `solvers.SOLVERS`: how the bound is climbed
     stateful = False  # local values depend on earlier sweeps, not on q alone
     bound_learns_mean = False  # c0 may follow the bound: true where that behaves
     warm_start: Sites | None = None  # sites whose optimal q is a better start than N(0, I)

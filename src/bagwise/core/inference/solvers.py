@@ -1,0 +1,106 @@
+"""How the bound of a model is climbed, by the name that its sites give, as a stage of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bagwise.core.inference.cavi import CoordinateAscent
+from bagwise.core.inference.loop import Trace
+from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.inference.newton_logistic import NewtonRefinement
+from bagwise.core.inference.newton_probit import NewtonAscent
+from bagwise.core.inference.passes import Sweeper
+from bagwise.core.inference.stats import Q, Sites
+from bagwise.core.parameters import check_choice
+
+Run = Callable[..., tuple[Q, Trace]]  # of stage, method, q and limits
+
+# Newton's method from the very start would end in another, often lower, optimum.
+FIRST_SWEEPS = 16
+
+
+def optimise(
+    monitor: Monitor,
+    stage: str,
+    sites: Sites,
+    sweeper: Sweeper,
+    q: Q,
+    *,
+    learn_mean: bool,
+    max_iter: int,
+    tol: float,
+    verbose: int,
+) -> tuple[Q, Trace]:
+    """The optimal q(v) of a model, in the way that its sites name."""
+    run = partial(watched, monitor, tol=tol, verbose=verbose)
+    solve = SOLVERS[check_choice("solver of the sites", sites.solver, SOLVERS)]
+    return solve(run, stage, sites, sweeper, q, learn_mean, max_iter)
+
+
+def newton(
+    run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
+) -> tuple[Q, Trace]:
+    """Newton's method, for `ClimbableSites`."""
+    ascent = NewtonAscent(sites, sweeper, learn_mean=learn_mean)
+    return run(stage, ascent, q, max_iter=max_iter)
+
+
+def sweeps(
+    run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
+) -> tuple[Q, Trace]:
+    """Coordinate ascent, for any sites."""
+    ascent = CoordinateAscent(sites, sweeper, learn_mean=learn_mean)
+    return run(stage, ascent, q, max_iter=max_iter)
+
+
+def sweeps_then_newton(
+    run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
+) -> tuple[Q, Trace]:
+    """A few sweeps, then Newton's method, for `MixtureSites`."""
+    if learn_mean or max_iter <= FIRST_SWEEPS:
+        return sweeps(run, stage, sites, sweeper, q, learn_mean, max_iter)
+    # Plain sweeps: a rejected extrapolation costs a pass, and there are few to gain.
+    plain = CoordinateAscent(sites, sweeper, learn_mean=False, accelerate=False)
+    q, trace = run(stage, plain, q, max_iter=FIRST_SWEEPS, warn=False)
+    if trace.converged:
+        return q, trace
+    refinement = NewtonRefinement(sites, sweeper, trace.history)
+    return run(f"{stage}, Newton", refinement, q, max_iter=max_iter)
+
+
+SOLVERS = {"sweeps": sweeps, "newton": newton, "sweeps, then newton": sweeps_then_newton}
+
+
+def watched(
+    monitor: Monitor,
+    stage: str,
+    method: CoordinateAscent | NewtonAscent | NewtonRefinement,
+    q: Q,
+    **limits: Any,
+) -> tuple[Q, Trace]:
+    """Run an ascent as one stage of a fit, which may have been run before."""
+
+    def work(state: State | None) -> State:
+        found, trace = method.run(q, monitor=monitor, state=state, **limits)
+        return as_state(found, trace, finished=not limits.get("warn", True))
+
+    return from_state(monitor.run(stage, work))
+
+
+def as_state(q: Q, trace: Trace, finished: bool = False) -> State:
+    """What a stage found; one that has not converged may go on unless it is `finished`."""
+    return {
+        "q": vars(q),
+        "history": np.array(trace.history),
+        "converged": trace.converged,
+        "finished": trace.converged or finished,
+    }
+
+
+def from_state(done: State) -> tuple[Q, Trace]:
+    """q and trace of `as_state`."""
+    return Q(**done["q"]), Trace(tuple(done["history"].tolist()), done["converged"])
