@@ -217,6 +217,7 @@ def _card(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("bag score", bag_score_line(found)),
         ("inference", found["inference"]),
         ("kernel", found["kernel"]),
+        ("kernel chosen", found["kernel_choice"]),
         ("mean", found["mean"] is not None and f"{found['mean']:.3g}"),
         ("inducing points", found["n_inducing"]),
         ("ELBO", found["elbo"] is not None and f"{found['elbo']:.4f}"),

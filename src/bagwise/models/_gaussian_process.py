@@ -319,9 +319,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     def _check_parameters(self) -> None:
         check_arguments(self, self._parts())
 
-    def _run(
-        self, problem: Problem, chosen: Kernel | None, *, parts: Parts, refit: bool
-    ) -> Result:
+    def _run(self, problem: Problem, chosen: Kernel | None, *, parts: Parts, refit: bool) -> Result:
         """q(v) and what belongs to it; a `refit` is part of a fit that has been looked at.
 
         A kernel that was `chosen` stays as it is.

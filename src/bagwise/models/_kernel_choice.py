@@ -19,6 +19,7 @@ from bagwise.core.calibration.candidates import (
     JudgedKernel,
     bags_to_judge,
     judge,
+    log_likelihood,
 )
 from bagwise.core.calibration.left_out import LeftOut
 from bagwise.core.inference.monitor import Monitor, State
@@ -80,7 +81,7 @@ def chosen_setting(
         parts.likelihood, None if mean == "learn" else float(mean), model.jitter, prepared["seed"]
     )
     tried = candidates(bags.X, model.standardize, parts.variance, as_prepared, own=_own(model))
-    table, found = judge(tried, judged, fitting, _keeping(monitor))
+    table, found = judge(tried, judged, fitting, _keeping(monitor, judged.T))
     best = next((c for c, row in zip(tried, table, strict=True) if row.chosen), None)
     if best is None:
         warn_user(
@@ -99,12 +100,14 @@ def _own(model: GaussianProcessMIL) -> bool:
     return isinstance(model.inducing, str) and model.inducing == "kmeans"
 
 
-def _keeping(monitor: Monitor) -> Callable[[str, Callable[[], LeftOut]], LeftOut]:
+def _keeping(monitor: Monitor, T: Flags) -> Callable[[str, Callable[[], LeftOut]], LeftOut]:
     """Work of which a checkpoint keeps the result."""
 
     def keep(stage: str, work: Callable[[], LeftOut]) -> LeftOut:
         def run(state: State | None) -> State:
-            return vars(work())
+            found = work()
+            monitor.step(1, log_likelihood(found, T), dict)
+            return vars(found)
 
         return LeftOut(**monitor.run(stage, run))
 

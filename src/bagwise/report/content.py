@@ -229,6 +229,7 @@ def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[li
         ("Bag probability", bag_score_line(about)),
         ("Inference", about["inference"]),
         ("Kernel", about["kernel"]),
+        ("Kernel chosen", about["kernel_choice"]),
         ("Prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
         ("Inducing points", about["n_inducing"]),
         ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.core.calibration.candidates import choice_line
 from bagwise.io.class_labels import class_names
+from bagwise.kernels import Kernel
 
 MAX_WEIGHTS = 20
 _HIDDEN = ("trained_bags", "trained_groups")  # of use to the program only
@@ -48,7 +50,8 @@ def describe_model(model: Any) -> dict[str, Any]:
         "bag_score": getattr(model, "bag_score_", getattr(model, "bag_score", None)),
         "why_not_calibrated": why_not_calibrated(model),
         "inference": getattr(model, "inference", None),
-        "kernel": None if kernel is None else rounded(repr(kernel)),
+        "kernel": None if not isinstance(kernel, Kernel) else rounded(repr(kernel)),
+        "kernel_choice": choice_line(getattr(model, "candidates_", ())),
         "mean": _number(model, "mean_"),
         "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
         **describe_fit(model),

@@ -235,32 +235,40 @@ def judge(
         except BREAKDOWNS:
             found.append(None)
     table = [_verdict(c, f, judged.T) for c, f in zip(candidates, found, strict=True)]
-    if not any(found):
-        return table, None
-    n = len(judged.T)
-    heights = [n * row.log_likelihood - c.handicap for row, c in zip(table, candidates, strict=True)]
-    best = int(np.argmax(heights))
-    table[best] = replace(table[best], chosen=True)
-    return table, found[best]
+    best = _best(table, [c.handicap for c in candidates])
+    if best is not None:
+        table[best] = replace(table[best], chosen=True)
+    return table, None if best is None else found[best]
+
+
+def _best(table: Sequence[JudgedKernel], handicaps: Sequence[float]) -> int | None:
+    """The candidate by which left-out bags are most probable, handicaps taken off; None if none."""
+    heights = [
+        row.n_bags * row.log_likelihood - handicap
+        for row, handicap in zip(table, handicaps, strict=True)
+    ]
+    return int(np.argmax(heights)) if np.max(heights) > -np.inf else None
 
 
 def _verdict(candidate: Candidate, found: LeftOut | None, T: Flags) -> JudgedKernel:
     """How probable the labels of left-out bags are by a candidate, once it is calibrated."""
-    log_likelihood, area = -np.inf, 0.5
+    height, area = -np.inf, 0.5
     if found is not None:
-        logit = calibrate(found, T).logit(found.bag_scores)
-        log_likelihood, area = mean_log_likelihood(logit, T), auc(logit, T)
+        height, area = log_likelihood(found, T), auc(calibrate(found, T).logit(found.bag_scores), T)
     return JudgedKernel(
-        candidate.name, candidate.kernel, candidate.standardized, log_likelihood, area, len(T)
+        candidate.name, candidate.kernel, candidate.standardized, height, area, len(T)
     )
 
 
-def mean_log_likelihood(logit: Array, T: Flags) -> float:
-    """Average of log P(T_b).
+def log_likelihood(found: LeftOut, T: Flags) -> float:
+    """Average of log P(T_b) over left-out bags, once their scores are calibrated.
 
-    >>> round(mean_log_likelihood(np.array([0.0, 5.0]), np.array([False, True])), 3)
-    -0.35
+    >>> scores = np.array([[-9.0, -9.0], [9.0, 9.0]] * 5)
+    >>> found = LeftOut(scores, scores[:, 1], np.arange(10) // 2)
+    >>> round(log_likelihood(found, scores[:, 0] > 0), 3) + 0
+    0.0
     """
+    logit = calibrate(found, T).logit(found.bag_scores)
     return float(np.mean(special.log_expit(np.where(T, logit, -logit))))
 
 
