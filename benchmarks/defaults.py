@@ -1,8 +1,8 @@
 """What the default model reaches on scans, images, text and generators, as Markdown tables.
 
-    python benchmarks/defaults.py [--only rsna cq500 instances mnist fashion generators]
+    python benchmarks/defaults.py [--only kernels rsna cq500 instances mnist fashion generators]
 
-rsna, cq500 and instances need the shared data folder (BAGWISE_SHARED, or ../shared); mnist and
+kernels, rsna, cq500 and instances need the shared data folder (BAGWISE_SHARED, or ../shared); mnist and
 fashion fetch their images (see docs/datasets.md). `VGPMIL-V17` is factorised VGPMIL with the
 settings of its authors' program.
 """
@@ -18,6 +18,7 @@ import bagwise as bw
 from bagwise.baselines import BASELINES
 from bagwise.benchmark import make_model
 from bagwise.benchmark.registry import published_vgpmil
+from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.metrics import accuracy, expected_calibration_error, log_likelihood, roc_auc
 from models import bird_bags, run_studies, show
 
@@ -160,7 +161,47 @@ def generators() -> None:
         show(kind, *(f"{a:.2f}, {auc:.3f}" for a, auc in means))
 
 
+KERNEL_SETS = ("musk1", "elephant", "fox", "tiger", "rsna_cnn8_0", "rsna_cnn8_1", "musk2")
+POOLED = ("MeanPoolLogistic", "MaxPoolLogistic", "MILR")
+
+
+def kernels() -> None:
+    """3 folds: mean bag AUC, log-lik. and accuracy of the choice, each candidate, and baselines."""
+    show("bags", "kernel", "folds that chose it", "AUC", "log-lik.", "accuracy")
+    for name in KERNEL_SETS:
+        p: dict[str, list[np.ndarray]] = {}
+        chosen: list[str] = []
+        y = np.concatenate([np.asarray(bags.y)[test] for bags, _, _, test in folds(name, 3)])
+        for bags, _, train, test in folds(name, 3):
+            model = bw.ProbitVGPMIL(random_state=0).fit(bags[train])
+            chosen += [row.name for row in model.candidates_ if row.chosen]
+            fits: dict[str, object] = {"the choice": model}
+            fits |= {row.name: alone(row).fit(bags[train]) for row in model.candidates_}
+            fits |= {m: make_model(m, bags, 0).fit(bags[train]) for m in POOLED}
+            for kind, fitted in fits.items():
+                found = np.asarray(fitted.predict_proba(bags[test]))[:, 1]  # type: ignore[attr-defined]
+                p.setdefault(kind, []).append(found)
+        cuts = np.cumsum([len(part) for part in p["the choice"]])[:-1]
+        for kind, parts in p.items():
+            q = np.concatenate(parts)
+            each = [roc_auc(t, part) for t, part in zip(np.split(y, cuts), parts, strict=True)]
+            scores = float(np.mean(each)), log_likelihood(y, q), accuracy(y, q)
+            show(name, kind, chosen.count(kind), *scores)
+
+
+def alone(row: JudgedKernel) -> bw.ProbitVGPMIL:
+    """The model with the kernel of one candidate, calibrated as the choice is."""
+    return bw.ProbitVGPMIL(
+        kernel=row.kernel,
+        standardize=row.standardized,
+        learn_hyperparameters=False,
+        bag_score="calibrated",
+        random_state=0,
+    )
+
+
 STUDIES: dict[str, Callable[[], None]] = {
+    "kernels": kernels,
     "rsna": rsna,
     "cq500": cq500,
     "instances": instances,

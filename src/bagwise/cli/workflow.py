@@ -109,7 +109,8 @@ def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:
     for name in settings:
         if name not in known:
             raise ValueError(f"{kind.__name__} has no argument {name!r}; it has {', '.join(known)}")
-        if name in OBJECTS and settings[name] is not None:
+        plain = settings[name] is None or (name == "kernel" and settings[name] == "auto")
+        if name in OBJECTS and not plain:
             raise ValueError(
                 f"--set takes numbers, words and lists, but {name} is an object of Python; fit "
                 f"there, {kind.__name__}({name}=...).fit(bags).save('m.bagwise'), and use the file"

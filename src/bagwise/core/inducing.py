@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 Array = NDArray[Any]
-ROWS_PER_CENTRE = 256
+ROWS_PER_CENTRE = 64
 
 
 def kmeans_points(X: Any, group: NDArray[np.int64], n: int, rng: np.random.Generator) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from bagwise.bags import Bags
 from bagwise.core.calibration.bags import (
     BagCalibration,
-    calibrate,
+    calibrate_with_means,
     calibrated_probability,
     cannot_calibrate,
     reason_against,
@@ -24,7 +25,8 @@ from bagwise.core.calibration.instances import (
     reason_against_instances,
     refuse_witness_rate,
 )
-from bagwise.core.calibration.left_out import Scorer
+from bagwise.core.calibration.left_out import LeftOut, Scorer
+from bagwise.core.calibration.pooled import PooledRegression, bag_means
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Monitor
@@ -44,6 +46,7 @@ CALIBRATED = (
 )
 
 register(BagCalibration)
+register(PooledRegression)
 register(InstanceCalibration)
 
 
@@ -95,20 +98,25 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         seed: int,
         monitor: Monitor,
         refit: Callable[[NDArray[np.intp]], Scorer],
+        scores: LeftOut | None = None,
     ) -> None:
-        """Calibrate bags and instances of a fitted model, where there is no reason against it."""
+        """Calibrate bags and instances of a fitted model, where there is no reason against it.
+
+        Where `scores` of left-out bags are there already, nothing is fitted again.
+        """
         self.calibration_, self.instance_calibration_ = None, None
         self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
         if None not in reasons:
             return
-        found = scores_by_refits(bags, T, seed, monitor, refit)
+        found = scores or scores_by_refits(bags, T, seed, monitor, refit)
         if isinstance(found, str):
             self.why_not_calibrated_, self.why_instances_not_calibrated_ = (
                 reason or found for reason in reasons
             )
             return
         if reasons[0] is None:
-            self.calibration_ = calibrate(found, T)
+            means = bag_means(bags.X, bags.offsets)
+            self.calibration_ = calibrate_with_means(found, T, means, self.posterior_.scale)
             warn_of_left_out(self.calibration_, found, bags, T, self._remedies)
         if reasons[1] is None:
             self.instance_calibration_ = calibrate_instances(
@@ -129,6 +137,13 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         if self.bag_score_ != "calibrated":
             return parts_of(self.bag_score_)
         return {"joint": True, "instances": True}
+
+    def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
+        found = super()._predicted(bags, second=second, instances=instances)
+        calibration = getattr(self, "calibration_", None)
+        if calibration is None or self.bag_score_ != "calibrated":
+            return found
+        return replace(found, pooled=calibration.pooled_logits(bags.X, bags.offsets))
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
         if self.bag_score_ != "calibrated":

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import Session, interruptible
 from bagwise.core.inference.driver import Problem, Result, fit_q
@@ -21,6 +22,7 @@ from bagwise.core.posteriors.gibbs import GibbsPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
+from bagwise.models._kernel_choice import chosen_setting, given_kernel
 from bagwise.models._parts import (
     Init,
     Parts,
@@ -51,10 +53,12 @@ FITTED = (
     "n_iter_",
     "converged_",
     *CALIBRATED,
+    "candidates_",
 )
 
 register(Posterior)
 register(GibbsPosterior)
+register(JudgedKernel)
 
 
 class GaussianProcessMIL(CalibratedMIL, abstract=True):
@@ -66,6 +70,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
     """
 
     posterior_: Posterior
+    candidates_: tuple[JudgedKernel, ...]
     _posterior_type = Posterior
     _remedies = (
         "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
@@ -75,7 +80,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
     def __init__(
         self,
         *,
-        kernel: Kernel | None = None,
+        kernel: Kernel | str | None = None,
         n_inducing: int = 200,
         inducing: str | ArrayLike = "kmeans",
         mean: str | float = "learn",
@@ -182,10 +187,12 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         reasons = self._reasons_against(bags, T, parts.whole, too_costly(self, parts, bags))
         session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
-        shift, scale = prepared["shift"], prepared["scale"]
+        monitor = session.monitor(prepared, callbacks)
+        choose = partial(chosen_setting, self, parts, bags, T, known, prepared, monitor)
+        setting = interruptible(choose, monitor.save)
         problem = Problem(
             data=training_data(
-                scaled(bags.X, shift, scale, self.dtype),
+                scaled(bags.X, setting.shift, setting.scale, self.dtype),
                 bags.offsets,
                 T,
                 known,
@@ -193,21 +200,30 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
                 None if parts.graph is None else parts.graph(bags),
                 feature_budget(self.memory_budget, bags.X),
             ),
-            Z=prepared["Z"],
+            Z=setting.Z,
             likelihood=parts.likelihood,
             sites=parts.sites,
             jitter=self.jitter,
             seed=prepared["seed"],
-            monitor=session.monitor(prepared, callbacks),
+            monitor=monitor,
         )
-        run = partial(self._run, problem, parts=parts, refit=scaling is not None)
-        result = interruptible(run, problem.monitor.save)
-        self._store(result, problem, shift, scale)
-        refit = partial(refitted, self, bags, T, problem.seed, problem.monitor)
+        run = partial(self._run, problem, setting.kernel, parts=parts, refit=scaling is not None)
+        result = interruptible(run, monitor.save)
+        self._store(result, problem, setting.shift, setting.scale)
+        self.candidates_ = setting.table
+        refit = partial(refitted, self, bags, T, problem.seed, monitor)
         calibrated = partial(
-            self._calibrate, bags, T, known, reasons, problem.seed, problem.monitor, refit
+            self._calibrate,
+            bags,
+            T,
+            known,
+            reasons,
+            problem.seed,
+            monitor,
+            refit,
+            setting.left_out,
         )
-        interruptible(calibrated, problem.monitor.save)
+        interruptible(calibrated, monitor.save)
 
     def _prepare(
         self,
@@ -270,17 +286,22 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
     def _check_parameters(self) -> None:
         check_arguments(self, self._parts())
 
-    def _run(self, problem: Problem, *, parts: Parts, refit: bool) -> Result:
-        """q(v) and what belongs to it; a `refit` is part of a fit that has been looked at."""
+    def _run(self, problem: Problem, chosen: Kernel | None, *, parts: Parts, refit: bool) -> Result:
+        """q(v) and what belongs to it; a `refit` is part of a fit that has been looked at.
+
+        A kernel that was `chosen` stays as it is.
+        """
         mean, learn = asked(self, parts)
-        start = anchor(self.kernel, learn, parts.variance, problem.data.X)
+        learn = bool(learn) and chosen is None
+        kernel = chosen or given_kernel(self.kernel)
+        start = anchor(kernel, learn, parts.variance, problem.data.X)
         result = fit_q(
             problem,
-            self.kernel or start,
+            kernel or start,
             start,
             mean=None if mean == "learn" else float(mean),
-            learn_kernel=bool(learn),
-            prior_scale=0.2 if self.kernel is None else 0.5,
+            learn_kernel=learn,
+            prior_scale=0.2 if kernel is None else 0.5,
             inference=self.inference,
             max_iter=self.max_iter,
             tol=self.tol,

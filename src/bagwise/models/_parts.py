@@ -52,10 +52,7 @@ class Parts:
 
 def check_arguments(model: GaussianProcessMIL, parts: Parts) -> None:
     """Raise where an argument that all models have cannot be used."""
-    if model.kernel is not None and not isinstance(model.kernel, Kernel):
-        raise TypeError(
-            f"kernel must be a bagwise kernel such as bagwise.kernels.RBF(), got {model.kernel!r}"
-        )
+    check_kernel(model.kernel, parts)
     check_integer("n_inducing", model.n_inducing, at_least=1)
     if isinstance(model.inducing, str):
         check_choice("inducing", model.inducing, ("kmeans", "all"))
@@ -86,6 +83,21 @@ def check_arguments(model: GaussianProcessMIL, parts: Parts) -> None:
         raise ValueError(
             "this model starts from q(v) = N(0, I) and has no starting values to give; init is "
             "for label_posterior='factorised' and for LargeMarginVGPMIL"
+        )
+
+
+def check_kernel(kernel: Any, parts: Parts) -> None:
+    """Raise where a kernel is none, or cannot be chosen for this model."""
+    if isinstance(kernel, str) and kernel == "auto":
+        if parts.likelihood.link.name != "probit":
+            raise ValueError(
+                "kernel='auto' is for models with the probit link, ProbitVGPMIL and IsingVGPMIL; "
+                "use kernel=None, which learns an RBF kernel, or pass one"
+            )
+    elif not (kernel is None or isinstance(kernel, Kernel)):
+        raise TypeError(
+            "kernel must be a bagwise kernel such as bagwise.kernels.RBF(), None or 'auto', "
+            f"got {kernel!r}"
         )
 
 

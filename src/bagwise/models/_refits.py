@@ -108,11 +108,14 @@ def refitted_linear(
 def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProcessMIL:
     """The model, not fitted, with what its fit has learned for arguments, for some of its rows."""
     init = model.init
+    # A kernel that was chosen was so with points in these places.
+    points = {"inducing": model.inducing_points_} if model.candidates_ else {}
     copy: GaussianProcessMIL = clone(model).set_params(
         kernel=model.kernel_,
         mean=model.mean_,
         learn_hyperparameters=False,
         init=None if init is None else {name: np.asarray(v)[rows] for name, v in init.items()},
+        **points,
         **{name: getattr(model, f"{name}_") for name in model._parts().learned},
     )
     return copy

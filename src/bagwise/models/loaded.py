@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from bagwise.core.calibration.bags import BagCalibration
+from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.calibration.instance_ends import InstanceCalibration
 from bagwise.core.parameters import check_choice, check_integer, check_number
 
 # What files of earlier versions do not hold, and what that means.
 ADDED = {
     "calibration_": None,
+    "candidates_": (),
     "why_not_calibrated_": "the model is of a version that did not calibrate it",
     "instance_calibration_": None,
     "why_instances_not_calibrated_": "the model is of a version that did not calibrate instances",
@@ -30,6 +32,9 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
 
     The parts of a posterior check themselves; this is about what stands beside it.
     """
+    if "candidates_" not in fitted and "candidates_" in model._fitted_names():
+        model.candidates_ = ()  # files of before kernels were chosen
+        fitted = {*fitted, "candidates_"}
     missing = [name for name in model._fitted_names() if name not in fitted]
     if missing:
         raise ValueError(f"it lacks {', '.join(missing)}")
@@ -49,6 +54,13 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
     _check_calibration(model, fitted, "calibration_", "why_not_calibrated_", BagCalibration)
     names = ("instance_calibration_", "why_instances_not_calibrated_")
     _check_calibration(model, fitted, *names, InstanceCalibration)
+    if "candidates_" in fitted:
+        tried = model.candidates_
+        if not (isinstance(tried, tuple) and all(isinstance(c, JudgedKernel) for c in tried)):
+            raise ValueError(f"candidates_ must be a tuple of candidates, got {tried!r:.80}")
+    pooled = getattr(getattr(model, "calibration_", None), "pooled", None)
+    if pooled is not None and len(pooled.coef) != D:
+        raise ValueError(f"n_features_in_ is {D}, its calibration is of {len(pooled.coef)}")
     check_integer("n_iter_", model.n_iter_, at_least=0)
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:

@@ -22,6 +22,7 @@ from bagwise.core.inference.stats import (
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_integer
+from bagwise.kernels import Kernel
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
 
@@ -72,6 +73,10 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         at the Laplace mode; `gibbs_` then has the draws, split R-hat and effective sizes.
     n_samples, n_chains, burn_in, thin : kept draws per chain, chains (in parallel processes),
         sweeps dropped first, sweeps per kept draw; for "gibbs" only.
+    kernel : "auto" (default): RBF kernels with lengthscales of 0.5, 1 and 2 spreads of the features
+        and a linear one, on raw and on standardised features, are judged by bags left out of the
+        fit, and the best is taken as it is. `candidates_` is the table of what was tried. With
+        learn_hyperparameters=False or fewer than 3 bags of a class the same as None.
 
     Examples
     --------
@@ -90,9 +95,10 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         n_chains: int = 4,
         burn_in: int = 200,
         thin: int = 10,
+        kernel: Kernel | str | None = "auto",
         **shared: Any,
     ) -> None:
-        super().__init__(**shared)
+        super().__init__(kernel=kernel, **shared)
         self.n_samples = n_samples
         self.n_chains = n_chains
         self.burn_in = burn_in

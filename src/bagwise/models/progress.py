@@ -92,7 +92,8 @@ class Progress:
         elapsed = clock(time.monotonic() - self._begun)
         if not self._values:
             return f"{self._title}: preparing, {elapsed}"
-        name = OBJECTIVES.get(self._stage, "ELBO")
+        judging = self._stage.startswith("candidate")
+        name = "left-out log-likelihood" if judging else OBJECTIVES.get(self._stage, "ELBO")
         shown = f"{self._stage}, step {self._step}, {name} {self._values[-1]:.6g}, {elapsed}"
         left = self._seconds_left()
         about = "" if left is None else f", about {clock(left)} left in this stage"

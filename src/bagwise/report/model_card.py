@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.core.calibration.candidates import choice_line
 from bagwise.io.class_labels import class_names
+from bagwise.kernels import Kernel
 
 MAX_WEIGHTS = 20
 _HIDDEN = ("trained_bags", "trained_groups")  # of use to the program only
@@ -49,7 +51,8 @@ def describe_model(model: Any) -> dict[str, Any]:
         "instance_score": getattr(model, "instance_score_", None),
         "why_not_calibrated": why_not_calibrated(model),
         "inference": getattr(model, "inference", None),
-        "kernel": None if kernel is None else rounded(repr(kernel)),
+        "kernel": None if not isinstance(kernel, Kernel) else rounded(repr(kernel)),
+        "kernel_choice": choice_line(getattr(model, "candidates_", ())),
         "mean": _number(model, "mean_"),
         "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
         **describe_fit(model),
@@ -69,6 +72,7 @@ def card_lines(about: dict[str, Any], between: str) -> list[tuple[str, Any]]:
         ("instance score", about["instance_score"]),
         ("inference", about["inference"]),
         ("kernel", about["kernel"]),
+        ("kernel chosen", about["kernel_choice"]),
         ("prior mean", about["mean"] is not None and f"{about['mean']:.3g}"),
         ("inducing points", about["n_inducing"]),
         ("ELBO", about["elbo"] is not None and f"{about['elbo']:.4f}"),

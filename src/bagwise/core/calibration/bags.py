@@ -4,12 +4,13 @@ The scores "joint" and "max" of a bag rank bags well, but their level depends on
 not tell: how many instances of a positive bag are positive, and how far the residuals of a sparse
 approximation are independent. So the model is fitted again without a fifth of its training bags at
 a time, its hyperparameters as they are, and a logistic regression on the scores of the bags that
-were left out turns them into a probability: Platt's scaling of two scores instead of one.
+were left out turns them into a probability: Platt's scaling of two scores instead of one. A third
+one, of the bag's mean features (`pooled`), joins them where it tells more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ from scipy import optimize, special
 from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
 from bagwise.core.calibration.left_out import SCORES, LeftOut, kept_off, score_moments
+from bagwise.core.calibration.pooled import (
+    PooledRegression,
+    bag_means,
+    fit_pooled,
+    left_out_logits,
+)
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
 from bagwise.core.links import LOG_SQRT_2PI, Probit
 from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted
@@ -27,19 +34,21 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 ALL_BAG_SCORES = ("auto", "calibrated", *BAG_SCORES)
-MIN_BAGS = 10  # of each class: fewer scores say too little
+MIN_BAGS = 3  # of each class: fewer scores say nothing
+FULL_PRIOR = 10  # bags of each class from which priors have their full width
 MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
-PRIOR_MEAN = np.array([1.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
-PRIOR_SCALE = np.array([1.0, 1.0, 3.0])
+PRIOR_MEAN = np.array([1.0, 0.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
+PRIOR_SCALE = np.array([1.0, 1.0, 0.3, 3.0])
 
 
 @dataclass(frozen=True)
 class BagCalibration:
-    """logit p = weights . (logit of "joint", logit of "max") + intercept.
+    """logit p = weights . (logit of "joint", logit of "max") + pooled_weight * logit + intercept.
 
-    No weight is negative, so a more probable instance never makes its bag less probable.
+    The last logit is that of a regression on the bag's mean features, where there is one. No weight
+    is negative, so a more probable instance never makes its bag less probable.
 
     >>> as_it_is = BagCalibration(np.array([1.0, 0.0]), 0.0, n_bags=40)
     >>> as_it_is.probability(logits(np.array([0.2, 0.9]), np.array([0.1, 0.7])))
@@ -49,6 +58,8 @@ class BagCalibration:
     weights: Array  # (2,), of SCORES
     intercept: float
     n_bags: int  # whose scores it was fitted to
+    pooled: PooledRegression | None = None
+    pooled_weight: float = 0.0
 
     def __post_init__(self) -> None:
         """Model files come from anywhere: what does not fit together is refused here."""
@@ -59,21 +70,31 @@ class BagCalibration:
             raise ValueError("calibration: weights must be finite and not negative")
         if not (np.isfinite(self.intercept) and self.n_bags > 0):
             raise ValueError("calibration: intercept must be finite and n_bags positive")
+        if not (self.pooled is None or isinstance(self.pooled, PooledRegression)):
+            raise ValueError("calibration: pooled must be a regression or None")
+        if not (np.isfinite(self.pooled_weight) and self.pooled_weight >= 0):
+            raise ValueError("calibration: pooled_weight must be finite and not negative")
 
-    def probability(self, scores: Array) -> Array:
-        """P(positive) of bags with these logits (B, 2)."""
-        return special.expit(self.logit(scores))
+    def probability(self, scores: Array, pooled: Array | float = 0.0) -> Array:
+        """P(positive) of bags with these logits (B, 2), and (B,) of their mean features."""
+        return special.expit(self.logit(scores, pooled))
 
-    def logit(self, scores: Array) -> Array:
+    def logit(self, scores: Array, pooled: Array | float = 0.0) -> Array:
         """logit P(positive), by which no two bags tie that differ."""
-        return scores @ self.weights + self.intercept
+        return scores @ self.weights + self.pooled_weight * pooled + self.intercept
 
-    def both(self, scores: Array) -> Array:
+    def both(self, scores: Array, pooled: Array | float = 0.0) -> Array:
         """P(negative) and P(positive), each with all its digits, (B, 2)."""
-        z = self.logit(scores)
+        z = self.logit(scores, pooled)
         return special.expit(np.column_stack([-z, z]))
 
-    def deviation(self, negative: Array, positive: Array, stds: Array) -> Array:
+    def pooled_logits(self, X: Any, offsets: Array) -> Array | None:
+        """(B,) logits of the bags' mean features, where they matter."""
+        return None if self.pooled is None else self.pooled.logits(bag_means(X, offsets))
+
+    def deviation(
+        self, negative: Array, positive: Array, stds: Array, pooled: Array | float = 0.0
+    ) -> Array:
         """Standard deviation of P(positive), from P(negative), P(positive) and std of both scores.
 
         Each score is taken for Phi(x) of a Gaussian x with the score's mean and deviation. Scores
@@ -81,7 +102,7 @@ class BagCalibration:
         and by d logit / dx there and at the calibrated probability.
         """
         score = quantile(np.log(negative), np.log(positive))
-        both = self.both(kept_off(np.log(positive) - np.log(negative)))
+        both = self.both(kept_off(np.log(positive) - np.log(negative)), pooled)
         calibrated = quantile(*np.log(both).T)
         logit_widths = width(score, stds) * np.exp(_log_logit_slope(score))
         own = (logit_widths @ self.weights) * np.exp(-_log_logit_slope(calibrated))
@@ -138,8 +159,11 @@ def too_few(bags: Bags, T: Flags) -> str | None:
     return f"it takes {MIN_BAGS} {what} of each class, there are {counts[0]} and {counts[1]}"
 
 
-def calibrate(found: LeftOut, T: Flags) -> BagCalibration:
+def calibrate(found: LeftOut, T: Flags, pooled: Array | None = None) -> BagCalibration:
     """The calibration of scores of left-out bags, of which T says which are positive.
+
+    `pooled` are logits of their mean features by regressions that did not see them; the regression
+    itself has still to be added to the calibration.
 
     >>> rng = np.random.default_rng(0)
     >>> T = np.arange(60) % 2 == 1
@@ -148,8 +172,19 @@ def calibrate(found: LeftOut, T: Flags) -> BagCalibration:
     >>> bool(calibrate(found, T).weights.sum() < 0.5)
     True
     """
-    x = _most_probable(found.bag_scores, T)
-    return BagCalibration(x[:-1], float(x[-1]), len(T))
+    *weights, last, intercept = _most_probable(found.bag_scores, T, pooled).tolist()
+    return BagCalibration(np.array(weights), intercept, len(T), pooled_weight=last)
+
+
+def calibrate_with_means(found: LeftOut, T: Flags, means: Array, scale: Array) -> BagCalibration:
+    """The calibration with the regression on the bags' mean features (B, D), if that has weight.
+
+    `scale` (D,) are the units of features in which the model sees them.
+    """
+    calibration = calibrate(found, T, left_out_logits(means, T, found.folds, scale))
+    if calibration.pooled_weight == 0:
+        return calibration
+    return replace(calibration, pooled=fit_pooled(means, T, scale))
 
 
 def warn_of_left_out(
@@ -161,20 +196,24 @@ def warn_of_left_out(
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
 
-def _most_probable(scores: Array, T: Flags) -> Array:
+def _most_probable(scores: Array, T: Flags, pooled: Array | None) -> Array:
     """Weights and intercept at the mode of their posterior.
 
-    The prior is centred at "joint" as it is: few bags move it little.
+    The prior is centred at "joint" as it is: few bags move it little, and where a class has fewer
+    than `FULL_PRIOR` it is narrower.
     """
-    design = np.column_stack([scores, np.ones(len(scores))])
+    third = np.zeros(len(scores)) if pooled is None else pooled
+    design = np.column_stack([scores, third, np.ones(len(scores))])
     sign = np.where(T, 1.0, -1.0)
+    fewest = min(int(np.sum(T)), int(np.sum(~T)))
+    scale = PRIOR_SCALE * np.sqrt(min(1.0, fewest / FULL_PRIOR))
 
     def objective(x: Array) -> tuple[float, Array]:
-        z, deviation = sign * (design @ x), (x - PRIOR_MEAN) / PRIOR_SCALE
+        z, deviation = sign * (design @ x), (x - PRIOR_MEAN) / scale
         value = -float(np.sum(special.log_expit(z))) + 0.5 * float(deviation @ deviation)
-        return value, -design.T @ (sign * special.expit(-z)) + deviation / PRIOR_SCALE
+        return value, -design.T @ (sign * special.expit(-z)) + deviation / scale
 
-    bounds = [(0.0, None)] * len(SCORES) + [(None, None)]
+    bounds = [(0.0, None)] * 3 + [(None, None)]
     found = optimize.minimize(objective, PRIOR_MEAN, jac=True, method="L-BFGS-B", bounds=bounds)
     return np.asarray(found.x, dtype=np.float64)
 
@@ -224,5 +263,6 @@ def calibrated_probability(
             "bag_score='joint'"
         )
     negative, positive, stds = score_moments(found)
-    both = calibration.both(kept_off(np.log(positive) - np.log(negative)))
-    return both, calibration.deviation(negative, positive, stds)
+    pooled = 0.0 if found.pooled is None else found.pooled
+    both = calibration.both(kept_off(np.log(positive) - np.log(negative)), pooled)
+    return both, calibration.deviation(negative, positive, stds, pooled)

@@ -17,6 +17,7 @@ from scipy import special
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
+from bagwise.core.calibration.ranking import class_counts
 from bagwise.core.posteriors.gaussian import Predicted, log_odds
 
 Array = NDArray[Any]
@@ -62,17 +63,22 @@ def left_out(
     """
     folds = cut_folds(bags, T, seed)
     bag_scores, instance_logits = np.empty((len(bags), len(SCORES))), np.empty(bags.n_instances)
-    for k in range(FOLDS):
+    n_folds = int(folds.max()) + 1
+    for k in range(n_folds):
         work = partial(_fold, bags, folds == k, refit)
-        scores = keep(f"calibration {k + 1} of {FOLDS}", work)
+        scores = keep(f"calibration {k + 1} of {n_folds}", work)
         bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
     return LeftOut(bag_scores, instance_logits, folds)
 
 
 def cut_folds(bags: Bags, T: Flags, seed: int) -> NDArray[np.int64]:
-    """(B,) folds, stratified by label; whole groups are left out together."""
+    """(B,) folds, stratified by label; whole groups are left out together.
+
+    There are fewer of them where a class has fewer bags, or groups, than `FOLDS`.
+    """
     kind = StratifiedKFold if bags.groups is None else StratifiedGroupKFold
-    cut = kind(FOLDS, shuffle=True, random_state=seed)
+    n_folds = max(2, min(FOLDS, *class_counts(bags, T)))
+    cut = kind(n_folds, shuffle=True, random_state=seed)
     folds = np.empty(len(bags), dtype=np.int64)
     for k, (_, out) in enumerate(cut.split(np.zeros(len(bags)), T, bags.groups)):
         folds[out] = k

@@ -181,18 +181,19 @@ def water_level(sizes: Rows, max_rows: int) -> int:
     return int(shares[j])
 
 
-def rows_per_bag(data: TrainingData, max_rows: int, rng: np.random.Generator) -> Rows:
+def rows_per_bag(
+    data: TrainingData, max_rows: int, rng: np.random.Generator, least: int = ROWS_PER_BAG
+) -> Rows:
     """How many rows of each bag make about `max_rows`: the same number, or all of smaller bags.
 
-    Bags are left out, the same share of both labels, only where they would have fewer than
-    `ROWS_PER_BAG`.
+    Bags are left out, the same share of both labels, only where they would have fewer than `least`.
     """
     sizes = np.diff(data.offsets)
-    share = min(1.0, max_rows / int(np.minimum(sizes, ROWS_PER_BAG).sum()))
+    share = min(1.0, max_rows / int(np.minimum(sizes, least).sum()))
     by_label = [rng.permutation(np.flatnonzero(t == data.T)) for t in (True, False)]
     stay = np.concatenate([b[: max(1, round(share * len(b)))] for b in by_label])
     k = np.zeros(len(sizes), dtype=np.int64)
-    k[stay] = np.minimum(sizes[stay], max(ROWS_PER_BAG, water_level(sizes[stay], max_rows)))
+    k[stay] = np.minimum(sizes[stay], max(least, water_level(sizes[stay], max_rows)))
     return k
 
 

@@ -38,6 +38,7 @@ class Predicted:
     offsets: Array  # (B + 1,)
     instances: Moments | None  # (N,)
     joint: Moments | None  # (B,)
+    pooled: Array | None = None  # (B,) logits of mean features, where bags are calibrated by them
 
     def bags(self, score: str) -> Moments:
         """The probability of each bag, by a score whose parts were asked for."""

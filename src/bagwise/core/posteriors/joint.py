@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ NUMBERS_AT_ONCE = 2**20  # rows times draws, 8 MiB
 NEWTON_STEPS = 8
 FIRST = 16  # directions of v that get the best points, before those of the residuals
 FIRST_RESIDUAL = 32  # and of the residuals, before the other directions of v
+KEPT_NUMBERS = 2**20  # of Sobol points that are kept, 8 MiB: scrambling takes longer than using
 MAX_SOBOL = 20_000  # dimensions; further directions get pseudo-random points
 
 
@@ -54,8 +56,7 @@ def standard_normal(n: int, n_directions: int, seed: int) -> tuple[Array, Array]
     The first directions of each, which matter most, get the first dimensions.
     """
     total = n_directions + MAX_RANK
-    sobol = qmc.Sobol(min(total, MAX_SOBOL), scramble=True, seed=seed)
-    e = special.ndtri(np.clip(sobol.random(n), 1e-12, 1 - 1e-12))
+    e = _sobol(n, min(total, MAX_SOBOL), seed)
     if e.shape[1] < total:
         rng = np.random.default_rng(seed)
         e = np.hstack([e, rng.standard_normal((n, total - e.shape[1]))])
@@ -63,6 +64,17 @@ def standard_normal(n: int, n_directions: int, seed: int) -> tuple[Array, Array]
     cuts = np.cumsum([first, FIRST_RESIDUAL, n_directions - first])
     v_first, r_first, v_rest, r_rest = np.split(e, cuts, axis=1)
     return np.hstack([v_first, v_rest]), np.hstack([r_first, r_rest])
+
+
+def _sobol(n: int, d: int, seed: int) -> Array:
+    """Scrambled Sobol points (n, d) as standard normal ones; few of them are kept for next time."""
+    return _kept_sobol(n, d, seed) if n * d <= KEPT_NUMBERS else _kept_sobol.__wrapped__(n, d, seed)
+
+
+@lru_cache(maxsize=8)
+def _kept_sobol(n: int, d: int, seed: int) -> Array:
+    points = qmc.Sobol(d, scramble=True, seed=seed).random(n)
+    return special.ndtri(np.clip(points, 1e-12, 1 - 1e-12))
 
 
 @dataclass(frozen=True)

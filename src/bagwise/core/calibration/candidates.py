@@ -1,0 +1,286 @@
+"""Kernels judged by bags that were left out of a fit: which of a few suits these data.
+
+The evidence of a kernel says how well it explains the bags it was fitted to under the model's own
+assumptions, which in hundreds of features it does for lengthscales at which no bag tells anything
+of another. Bags that were left out have no such bias: every candidate is fitted without a fifth of
+the bags at a time, and its calibrated probabilities of the others are what it is judged by. Kernels
+are as they are given; only the mean is learned, along with the mode of v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from bagwise.bags import Bags
+from bagwise.bags.rows import scaled_rows
+from bagwise.core.calibration.bags import calibrate
+from bagwise.core.calibration.left_out import LeftOut, cut_folds, scores_of
+from bagwise.core.calibration.ranking import auc
+from bagwise.core.features import whitener
+from bagwise.core.inference.newton import climb
+from bagwise.core.inference.newton_probit import LogJoint
+from bagwise.core.inference.passes import TrainingData
+from bagwise.core.inference.stats import Chunk, FoldedLikelihood, diagonal_precision
+from bagwise.core.inference.thinning import START_MEAN, rows_per_bag
+from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
+from bagwise.core.linalg import BREAKDOWNS, cholesky, inverse_from_cholesky
+from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.kernels import Kernel
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+WHOLE_ROWS = 8_000  # instances up to which candidates are judged by all of them
+SAMPLE_ROWS = 4_000  # of more
+ROWS_PER_BAG = 100  # of large bags that are sampled, before fewer bags are looked at
+MEAN_SCALE = 3.0  # of the prior of c0, about START_MEAN
+STEPS, TOL = 30, 1e-4  # of Newton's method: a rough fit ranks kernels as well
+STAGES = (64, 256)  # Sobol points of joint bag probabilities
+# Nats by which standardised features have to be better than raw ones of the same unit: left-out
+# bags tell kernels apart to about as much, and units that are the same carry information.
+STANDARDIZED_HANDICAP = 4.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel, the scaling in whose units it is, and its inducing points in these."""
+
+    name: str
+    kernel: Kernel
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    Z: Array  # (M, D)
+    handicap: float = 0.0  # nats
+
+    @property
+    def standardized(self) -> bool:
+        """Whether features are scaled."""
+        return bool(np.any(self.scale != 1))
+
+
+@dataclass(frozen=True)
+class JudgedKernel:
+    """What bags that were left out say of a candidate."""
+
+    name: str
+    kernel: Kernel  # in the units of its features
+    standardized: bool
+    log_likelihood: float  # of a bag that was left out, on average; -inf where the fit broke down
+    auc: float
+    n_bags: int
+    chosen: bool = False
+
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        if not (isinstance(self.name, str) and isinstance(self.kernel, Kernel)):
+            raise ValueError("candidate: name must be a text and kernel a kernel")
+        if not (self.log_likelihood <= 0 and 0 <= self.auc <= 1 and self.n_bags > 0):
+            raise ValueError("candidate: no log-likelihood, AUC or number of bags")
+        if not (isinstance(self.chosen, bool) and isinstance(self.standardized, bool)):
+            raise ValueError("candidate: chosen and standardized must be True or False")
+
+
+@dataclass(frozen=True)
+class JudgedBags:
+    """Bags in memory by which candidates are judged: all of them, or a sample."""
+
+    bags: Bags
+    T: Flags
+    known: Array | None
+    folds: NDArray[np.int64]
+    whole: bool
+
+
+def bags_to_judge(bags: Bags, T: Flags, known: Array | None, seed: int) -> JudgedBags:
+    """All bags, or where there are many instances some rows of them, drawn without looking.
+
+    Instance labels that are known belong to whole bags, and are not used where rows are left out.
+    """
+    if bags.n_instances <= WHOLE_ROWS:
+        here = bags.with_X(np.asarray(bags.X[:], dtype=np.float64))
+        return JudgedBags(here, T, known, cut_folds(here, T, seed), True)
+    rng = np.random.default_rng(seed)
+    data = TrainingData(bags.X, bags.offsets, T)
+    k = rows_per_bag(data, SAMPLE_ROWS, rng, least=ROWS_PER_BAG)
+    some = np.flatnonzero(k)
+    drawn = [np.sort(rng.choice(bags.sizes[b], k[b], replace=False)) for b in some]
+    rows = np.concatenate([bags.offsets[b] + own for b, own in zip(some, drawn, strict=True)])
+    groups = None if bags.groups is None else np.asarray(bags.groups)[some]
+    X = np.asarray(bags.X[rows], dtype=np.float64)
+    here = Bags.from_arrays(X, np.repeat(np.arange(len(some)), k[some]), groups=groups)
+    return JudgedBags(here, T[some], None, cut_folds(here, T[some], seed), False)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features of whole bags, computed once; folds take the bags that they keep."""
+
+    A: Array  # (n, M), and a column for the mean where that is learned
+    kt: Array  # (n,)
+    sizes: NDArray[np.int64]  # (B,)
+    T: Flags
+    known: Array | None
+
+    def of(self, bags: Flags) -> Features:
+        """Some of the bags."""
+        rows = np.repeat(bags, self.sizes)
+        known = None if self.known is None else self.known[rows]
+        return Features(self.A[rows], self.kt[rows], self.sizes[bags], self.T[bags], known)
+
+    def total(self, step: Callable[[Chunk], Any]) -> Any:
+        """What a pass over one chunk finds."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        return step(Chunk(None, self.A, self.kt, Targets(starts, self.sizes, self.T, self.known)))
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How candidates are fitted: what bag labels say, and the mean, where it is given."""
+
+    likelihood: BagLikelihood  # with the probit link
+    mean: float | None
+    jitter: float
+    seed: int
+
+    @property
+    def folded(self) -> FoldedLikelihood:
+        """The likelihood with residuals integrated out."""
+        return FoldedLikelihood(self.likelihood.as_exact_rule(), 1.0)
+
+    def features(self, candidate: Candidate, judged: JudgedBags) -> Features:
+        """Whitened features of all bags; the last one is the mean's, in units of its prior."""
+        X = scaled_rows(judged.bags.X, candidate.shift, candidate.scale, np.float64)
+        A, kt = whitener(candidate.kernel, candidate.Z, self.jitter)(X)
+        if self.mean is None:
+            A = np.column_stack([A, np.full(len(A), MEAN_SCALE)])
+        return Features(A, kt, judged.bags.sizes, judged.T, judged.known)
+
+    def mode(self, features: Features, start: Array) -> Array:
+        """The most probable v, with that of the mean at its end."""
+        c0 = START_MEAN if self.mean is None else self.mean
+        # A pass over given features is all that the log joint asks of its sweeper.
+        target = LogJoint(self.folded, features, c0)  # type: ignore[arg-type]
+        return climb(target, start, max_iter=STEPS, tol=TOL).v
+
+    def precision(self, features: Features) -> Array:
+        """A' Lambda A of the model with the probit link, which labels do not change."""
+        A = features.A if self.mean is not None else features.A[:, :-1]
+        return diagonal_precision(A, self.folded.scale(features.kt) ** 2).AtLA
+
+    def posterior(self, candidate: Candidate, v: Array, precision: Array) -> Posterior:
+        """q(v) and what predictions need."""
+        m, c0 = (v, self.mean) if self.mean is not None else (v[:-1], _mean_of(v))
+        L = cholesky(np.eye(len(m)) + precision, name="P = I + A' Lambda A")
+        return Posterior(
+            kernel=candidate.kernel,
+            Z=candidate.Z,
+            m=m,
+            S=inverse_from_cholesky(L),
+            c0=c0,
+            link=self.likelihood.link.name,
+            shift=candidate.shift,
+            scale=candidate.scale,
+            jitter=self.jitter,
+            seed=self.seed,
+        )
+
+
+def _mean_of(v: Array) -> float:
+    """c0 whose standardised deviation from its prior is the last entry of v."""
+    return START_MEAN + MEAN_SCALE * float(v[-1])
+
+
+def left_out_of(candidate: Candidate, judged: JudgedBags, fitting: Fitting) -> LeftOut:
+    """Scores of all bags by fits of a candidate to the others, begun at the fit to all."""
+    everything = fitting.features(candidate, judged)
+    start = fitting.mode(everything, np.zeros(everything.A.shape[1]))
+    precision = fitting.precision(everything)
+    bag_scores = np.empty((len(judged.T), 2))
+    instance_logits = np.empty(judged.bags.n_instances)
+    for k in range(int(judged.folds.max()) + 1):
+        out = judged.folds == k
+        v = fitting.mode(everything.of(~out), start)
+        without = precision - fitting.precision(everything.of(out))
+        posterior, bags = fitting.posterior(candidate, v, without), judged.bags[out]
+        found = posterior.predicted(
+            bags.X, bags.offsets, joint=True, instances=True, second=False, stages=STAGES
+        )
+        bag_scores[out], instance_logits[np.repeat(out, judged.bags.sizes)] = scores_of(found)
+    return LeftOut(bag_scores, instance_logits, judged.folds)
+
+
+def judge(
+    candidates: Sequence[Candidate],
+    judged: JudgedBags,
+    fitting: Fitting,
+    keep: Callable[[str, Callable[[], LeftOut]], LeftOut] = lambda stage, work: work(),
+) -> tuple[list[JudgedKernel], LeftOut | None]:
+    """What was found of each candidate, one of which is chosen, and the scores by that one.
+
+    `keep(stage, work)` does the work of one candidate, or has done it in a fit that goes on. One
+    whose fit breaks down is not chosen; where all do, none is, and there are no scores.
+    """
+    found: list[LeftOut | None] = []
+    for i, candidate in enumerate(candidates):
+        stage = f"candidate {i + 1} of {len(candidates)}"
+        try:
+            found.append(keep(stage, partial(left_out_of, candidate, judged, fitting)))
+        except BREAKDOWNS:
+            found.append(None)
+    table = [_verdict(c, f, judged.T) for c, f in zip(candidates, found, strict=True)]
+    best = _best(table, [c.handicap for c in candidates])
+    if best is not None:
+        table[best] = replace(table[best], chosen=True)
+    return table, None if best is None else found[best]
+
+
+def _best(table: Sequence[JudgedKernel], handicaps: Sequence[float]) -> int | None:
+    """The candidate by which left-out bags are most probable, handicaps taken off; None if none."""
+    heights = [
+        row.n_bags * row.log_likelihood - handicap
+        for row, handicap in zip(table, handicaps, strict=True)
+    ]
+    return int(np.argmax(heights)) if np.max(heights) > -np.inf else None
+
+
+def _verdict(candidate: Candidate, found: LeftOut | None, T: Flags) -> JudgedKernel:
+    """How probable the labels of left-out bags are by a candidate, once it is calibrated."""
+    height, area = -np.inf, 0.5
+    if found is not None:
+        height, area = log_likelihood(found, T), auc(calibrate(found, T).logit(found.bag_scores), T)
+    return JudgedKernel(
+        candidate.name, candidate.kernel, candidate.standardized, height, area, len(T)
+    )
+
+
+def log_likelihood(found: LeftOut, T: Flags) -> float:
+    """Average of log P(T_b) over left-out bags, once their scores are calibrated.
+
+    >>> scores = np.array([[-9.0, -9.0], [9.0, 9.0]] * 5)
+    >>> found = LeftOut(scores, scores[:, 1], np.arange(10) // 2)
+    >>> round(log_likelihood(found, scores[:, 0] > 0), 3) + 0
+    0.0
+    """
+    logit = calibrate(found, T).logit(found.bag_scores)
+    return float(np.mean(special.log_expit(np.where(T, logit, -logit))))
+
+
+def choice_line(table: Sequence[JudgedKernel]) -> str | None:
+    """What was chosen and why, in one line; None where nothing was tried."""
+    chosen = next((row for row in table if row.chosen), None)
+    if chosen is None:
+        return None
+    others = [row for row in table if row is not chosen]
+    best = max(others, key=lambda row: row.log_likelihood, default=None)
+    than = "" if best is None else f"; next: {best.name}, {best.log_likelihood:.3f}"
+    return (
+        f"{chosen.name}, of {len(table)} candidates that {chosen.n_bags} left-out bags judged: "
+        f"log-likelihood {chosen.log_likelihood:.3f} per bag, AUC {chosen.auc:.3f}{than}"
+    )

@@ -1,0 +1,93 @@
+"""A bag's mean features as one more score, for bags whose instances all differ a little.
+
+The rule "at least one positive" looks for instances that stand out. Where positive bags differ in
+all of their instances (another scanner, another stain, a shift of everything), none may, and the
+mean of a bag tells more than any of them. So a logistic regression on the means of bags, with a
+Gaussian prior whose width is not learned, stands beside the scores of the model when bags are
+calibrated; where it adds nothing for bags that were left out, its weight is about zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
+
+from bagwise.bags.rows import BLOCK_ROWS
+from bagwise.core.calibration.left_out import kept_off
+from bagwise.core.inference.passes import bag_cuts
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+VARIANCE = 4.0  # of the logit before any label is seen, at bags as far from the centre as usual
+
+
+@dataclass(frozen=True)
+class PooledRegression:
+    """logit p = coef . (mean of the bag's instances) + intercept, in raw feature units."""
+
+    coef: Array  # (D,)
+    intercept: float
+
+    def __post_init__(self) -> None:
+        """Model files come from anywhere: what does not fit together is refused here."""
+        coef = np.asarray(self.coef)
+        if coef.ndim != 1 or coef.dtype.kind != "f" or not np.all(np.isfinite(coef)):
+            raise ValueError("pooled: coef must be finite numbers, one for each feature")
+        if not np.isfinite(self.intercept):
+            raise ValueError("pooled: intercept must be finite")
+
+    def logits(self, means: Array) -> Array:
+        """logit P(positive) of bags with these mean features (B, D)."""
+        return kept_off(means @ self.coef + self.intercept)
+
+
+def bag_means(X: Any, offsets: Array) -> Array:
+    """(B, D) mean of the instances of each bag; X may stay where it is."""
+    return np.concatenate(list(_means(X, np.asarray(offsets))))
+
+
+def _means(X: Any, offsets: Array) -> Iterator[Array]:
+    for first, last in pairwise(bag_cuts(offsets, BLOCK_ROWS)):
+        rows = np.asarray(X[offsets[first] : offsets[last]], dtype=np.float64)
+        starts = offsets[first:last] - offsets[first]
+        yield np.add.reduceat(rows, starts) / np.diff(offsets[first : last + 1])[:, None]
+
+
+def fit_pooled(means: Array, T: Flags, scale: Array) -> PooledRegression:
+    """The most probable regression, with a prior of the same width for all scaled features.
+
+    >>> means, T = np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([False, False, True, True])
+    >>> fit_pooled(means, T, np.ones(1)).logits(means).round(1)
+    array([-2.2, -1.3,  1.3,  2.2])
+    """
+    centre = means.mean(axis=0)
+    B = (means - centre) / scale
+    unit = np.sqrt(np.mean(np.sum(B**2, axis=1)) / VARIANCE) or 1.0
+    B, sign = B / unit, np.where(T, 1.0, -1.0)
+
+    def objective(x: Array) -> tuple[float, Array]:
+        z = sign * (B @ x[:-1] + x[-1])
+        pull = sign * special.expit(-z)
+        value = 0.5 * float(x[:-1] @ x[:-1]) - float(np.sum(special.log_expit(z)))
+        return value, np.append(x[:-1] - pull @ B, -pull.sum())
+
+    start = np.zeros(B.shape[1] + 1)
+    found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B")
+    coef = found.x[:-1] / (scale * unit)
+    return PooledRegression(coef, float(found.x[-1] - centre @ coef))
+
+
+def left_out_logits(means: Array, T: Flags, folds: Array, scale: Array) -> Array:
+    """(B,) logits of bags by regressions on those of the other folds."""
+    logits = np.empty(len(T))
+    for k in range(int(folds.max()) + 1):
+        out = folds == k
+        logits[out] = fit_pooled(means[~out], T[~out], scale).logits(means[out])
+    return logits

@@ -1,0 +1,148 @@
+"""kernel="auto": what is tried, and the setting in which the chosen kernel is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags import Bags
+from bagwise.bags.rows import column_moments
+from bagwise.core.calibration.bags import too_few
+from bagwise.core.calibration.candidates import (
+    STANDARDIZED_HANDICAP,
+    Candidate,
+    Fitting,
+    JudgedKernel,
+    bags_to_judge,
+    judge,
+    log_likelihood,
+)
+from bagwise.core.calibration.left_out import LeftOut
+from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.warnings import warn_user
+from bagwise.kernels import RBF, Kernel, Linear
+from bagwise.models._parts import Parts, asked
+from bagwise.models._preparation import same_unit
+
+if TYPE_CHECKING:
+    from bagwise.models._gaussian_process import GaussianProcessMIL
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+LENGTHSCALES = (0.5, 1.0, 2.0)  # of the candidates, in spreads of the features
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The features, points and kernel that a model is fitted with."""
+
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    Z: Array  # (M, D), scaled
+    kernel: Kernel | None = None  # that was chosen; None: as the arguments say
+    table: tuple[JudgedKernel, ...] = ()  # what was tried
+    left_out: LeftOut | None = None  # scores of all bags by the chosen one
+
+
+def is_auto(kernel: Any) -> bool:
+    """Whether a kernel is to be chosen."""
+    return isinstance(kernel, str) and kernel == "auto"
+
+
+def given_kernel(kernel: Any) -> Kernel | None:
+    """The kernel that was passed, if any."""
+    return kernel if isinstance(kernel, Kernel) else None
+
+
+def chosen_setting(
+    model: GaussianProcessMIL,
+    parts: Parts,
+    bags: Bags,
+    T: Flags,
+    known: Array | None,
+    prepared: dict[str, Any],
+    monitor: Monitor,
+) -> Setting:
+    """The setting of a fit; with kernel="auto" that of the candidate which left-out bags choose.
+
+    Each candidate is a stage of the watched fit.
+    """
+    as_prepared = Setting(prepared["shift"], prepared["scale"], prepared["Z"])
+    mean, learn = asked(model, parts)
+    if not (is_auto(model.kernel) and learn) or too_few(bags, T) is not None:
+        return as_prepared
+    judged = bags_to_judge(bags, T, known, prepared["seed"])
+    fitting = Fitting(
+        parts.likelihood, None if mean == "learn" else float(mean), model.jitter, prepared["seed"]
+    )
+    tried = candidates(bags.X, model.standardize, parts.variance, as_prepared, own=_own(model))
+    table, found = judge(tried, judged, fitting, _keeping(monitor, judged.T))
+    best = next((c for c, row in zip(tried, table, strict=True) if row.chosen), None)
+    if best is None:
+        warn_user(
+            "kernel='auto' could not judge its candidates: all fits without a fifth of the bags "
+            "broke down; the kernel is learned from the evidence instead, as with kernel=None; "
+            "check the features' scale (standardize=True)"
+        )
+        return as_prepared
+    whole = judged.whole and parts.refine is None and model.inference == "vi"
+    scores = found if whole and model.approximation == "fitc" else None
+    return Setting(best.shift, best.scale, best.Z, best.kernel, tuple(table), scores)
+
+
+def _own(model: GaussianProcessMIL) -> bool:
+    """Whether inducing points are the model's to place."""
+    return isinstance(model.inducing, str) and model.inducing == "kmeans"
+
+
+def _keeping(monitor: Monitor, T: Flags) -> Callable[[str, Callable[[], LeftOut]], LeftOut]:
+    """Work of which a checkpoint keeps the result."""
+
+    def keep(stage: str, work: Callable[[], LeftOut]) -> LeftOut:
+        def run(state: State | None) -> State:
+            found = work()
+            monitor.step(1, log_likelihood(found, T), dict)
+            return vars(found)
+
+        return LeftOut(**monitor.run(stage, run))
+
+    return keep
+
+
+def candidates(
+    X: Any, standardize: str | bool, variance: float, at: Setting, *, own: bool
+) -> list[Candidate]:
+    """RBF kernels of three lengthscales and a linear one, on raw and on standardised features.
+
+    Features are raw where `standardize` is False, and standardised where it is True or where their
+    units differ. All have the same inducing points; where they are the model's `own` a linear
+    kernel of fewer features than points has one for each feature, which leaves nothing out.
+    """
+    mean, moments = column_moments(X)
+    spread = np.sqrt(moments)
+    constant = spread <= 1e-12 * np.abs(mean)
+    scale = np.where(constant, 1.0, spread)
+    raw = standardize is False or (standardize == "auto" and same_unit(spread[~constant]))
+    views = [("raw", np.ones_like(scale), 0.0)] if raw else []
+    if standardize is not False:
+        handicap = STANDARDIZED_HANDICAP if raw else 0.0
+        views.append(("standardised", scale, handicap))
+    points = at.Z * at.scale + at.shift
+    found = []
+    for view, unit, handicap in views:
+        width = float(np.sqrt(np.sum((spread / unit) ** 2))) or 1.0
+        Z = (points - mean) / unit
+        found += [
+            Candidate(f"RBF, {length:g} spread, {view} features", kernel, mean, unit, Z, handicap)
+            for length in LENGTHSCALES
+            for kernel in (RBF(variance, length * width),)
+        ]
+        basis = width * np.eye(X.shape[1]) if own and X.shape[1] < len(Z) else Z
+        linear = Linear(variance / width**2)
+        found.append(Candidate(f"linear, {view} features", linear, mean, unit, basis, handicap))
+    return found
