@@ -14,8 +14,8 @@ from bagwise.core.calibration.bags import (
     BagCalibration,
     calibrate_with_means,
     calibrated_probability,
-    cannot_calibrate,
     reason_against,
+    too_few,
     warn_of_left_out,
 )
 from bagwise.core.calibration.instance_ends import InstanceCalibration
@@ -25,7 +25,7 @@ from bagwise.core.calibration.instances import (
     reason_against_instances,
     refuse_witness_rate,
 )
-from bagwise.core.calibration.left_out import LeftOut, Scorer
+from bagwise.core.calibration.left_out import LeftOut, Scorer, bags_to_leave_out
 from bagwise.core.calibration.pooled import PooledRegression, bag_means
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
@@ -83,7 +83,7 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         `whole` says why no part of the bags can be fitted by itself, `costly` why "auto" does not
         pay for five more fits.
         """
-        cannot = whole or cannot_calibrate(bags, T)
+        cannot = whole or too_few(bags, T)
         of_bags = reason_against(self.bag_score, cannot, costly)
         of_instances = reason_against_instances(self.instance_score, cannot, of_bags)
         refuse_witness_rate(self.witness_rate, of_instances, bags, T)
@@ -108,7 +108,11 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
         if None not in reasons:
             return
-        found = scores or scores_by_refits(bags, T, seed, monitor, refit)
+        some = bags_to_leave_out(bags, T, seed) if scores is None else np.arange(len(bags))
+        if len(some) < len(bags):
+            known = None if known is None else known[np.isin(bags.bag_index, some)]
+            bags, T = bags[some], T[some]
+        found = scores or scores_by_refits(bags, T, seed, monitor, lambda kept: refit(some[kept]))
         if isinstance(found, str):
             self.why_not_calibrated_, self.why_instances_not_calibrated_ = (
                 reason or found for reason in reasons

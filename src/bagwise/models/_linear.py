@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
-from bagwise.core.calibration.bags import ALL_BAG_SCORES, too_many
+from bagwise.core.calibration.bags import ALL_BAG_SCORES
 from bagwise.core.calibration.instances import INSTANCE_SCORES, check_witness_rate
 from bagwise.core.files.modelfile import register
 from bagwise.core.inducing import kmeans_points
@@ -103,7 +103,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
         *,
         callbacks: Sequence[Callback],
     ) -> None:
-        reasons = self._reasons_against(bags, T, self._whole, self._costly() or too_many(bags))
+        reasons = self._reasons_against(bags, T, self._whole, self._costly())
         design = self._design(bags, T, known, self._columns(bags, T, rng))
         fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
         seed = int(rng.integers(2**31))

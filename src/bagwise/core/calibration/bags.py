@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from bagwise.bags import Bags
-from bagwise.bags.rows import is_elsewhere
 from bagwise.core.calibration.left_out import SCORES, LeftOut, kept_off, score_moments
 from bagwise.core.calibration.pooled import (
     PooledRegression,
@@ -36,7 +35,6 @@ Flags = NDArray[np.bool_]
 ALL_BAG_SCORES = ("auto", "calibrated", *BAG_SCORES)
 MIN_BAGS = 3  # of each class: fewer scores say nothing
 FULL_PRIOR = 10  # bags of each class from which priors have their full width
-MAX_INSTANCES = 100_000  # beyond, "auto" does not pay for five more fits
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
 PRIOR_MEAN = np.array([1.0, 0.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
@@ -232,23 +230,6 @@ def reason_against(score: str, cannot: str | None, costly: str | None) -> str | 
             f"bag_score='calibrated' cannot be fitted here: {cannot}; use bag_score='joint', "
             "or 'auto', which calibrates only where it can"
         )
-    return None
-
-
-def cannot_calibrate(bags: Bags, T: Flags) -> str | None:
-    """Why there is no calibration for these bags, or None."""
-    if bags.n_instances > MAX_INSTANCES and is_elsewhere(bags.X):
-        return (
-            f"the features of {bags.n_instances} instances are in files or with Dask workers, "
-            "and refits would load four fifths of them"
-        )
-    return too_few(bags, T)
-
-
-def too_many(bags: Bags) -> str | None:
-    """Why "auto" does not pay for five more fits to these bags, or None."""
-    if bags.n_instances > MAX_INSTANCES:
-        return f"{bags.n_instances} instances are more than {MAX_INSTANCES}"
     return None
 
 

@@ -27,6 +27,8 @@ Scorer = Callable[[Bags], Scores]
 
 SCORES = ("joint", "max")
 FOLDS = 5
+MOST_INSTANCES = 100_000  # of the bags that are left out by turns
+LEAST_BAGS = 10  # of each class among them
 CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
 NOTHING = 1e-300  # a probability whose logarithm is finite
 
@@ -69,6 +71,27 @@ def left_out(
         scores = keep(f"calibration {k + 1} of {n_folds}", work)
         bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
     return LeftOut(bag_scores, instance_logits, folds)
+
+
+def bags_to_leave_out(bags: Bags, T: Flags, seed: int) -> NDArray[np.intp]:
+    """Numbers of the bags that are left out by turns: all, or a sample of many instances.
+
+    Whole bags, and whole groups, are drawn until they have `MOST_INSTANCES`, but `LEAST_BAGS` of
+    each class where there are as many.
+    """
+    if bags.n_instances <= MOST_INSTANCES:
+        return np.arange(len(bags))
+    _, unit = np.unique(
+        np.arange(len(bags)) if bags.groups is None else bags.groups, return_inverse=True
+    )
+    order = np.random.default_rng(seed).permutation(int(unit.max()) + 1)
+    place = np.argsort(order)[unit]  # of each bag's group among those drawn
+    by_place = np.argsort(place, kind="stable")
+    instances, positive = np.cumsum(bags.sizes[by_place]), np.cumsum(T[by_place])
+    negative = np.arange(1, len(bags) + 1) - positive
+    few = (positive < min(LEAST_BAGS, T.sum())) | (negative < min(LEAST_BAGS, (~T).sum()))
+    last = max(int(np.searchsorted(instances, MOST_INSTANCES)), int(np.sum(few)))
+    return np.flatnonzero(place <= place[by_place[min(last, len(bags) - 1)]])
 
 
 def cut_folds(bags: Bags, T: Flags, seed: int) -> NDArray[np.int64]:
