@@ -77,7 +77,7 @@ def test_support_is_by_standard_deviations() -> None:
 
 def test_instance_probabilities_are_logistic_gaussian_averages() -> None:
     bags, _ = make_bags()
-    model = bw.MIRVM(random_state=0).fit(bags)
+    model = bw.MIRVM(bag_score="joint", random_state=0).fit(bags)
     mean, variance = model.latent(bags)
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     draws = special.expit(mean[:, None] + np.sqrt(variance)[:, None] * nodes)
@@ -89,7 +89,7 @@ def test_instance_probabilities_are_logistic_gaussian_averages() -> None:
 
 def test_joint_bag_probabilities_are_those_of_samples() -> None:
     bags, _ = make_bags(40)
-    model = bw.MIRVM(random_state=0).fit(bags)
+    model = bw.MIRVM(bag_score="joint", random_state=0).fit(bags)
     q = model.posterior_
     draws = np.random.default_rng(0).normal(size=(20_000, len(q.m)))
     f = q.features(bags.X)[0] @ (q.m + draws @ np.linalg.cholesky(q.S).T).T
@@ -109,7 +109,9 @@ def test_order_of_bags_rows_and_features_does_not_matter() -> None:
     order, columns = rng.permutation(60), rng.permutation(8)
     rows = [rng.permutation(b.X)[:, columns] for b in bags[order]]
     shuffled = bw.Bags.from_list(rows, y=bags.y[order])
-    model, other = (bw.MIRVM(random_state=0, tol=1e-7).fit(b) for b in (bags, shuffled))
+    model, other = (
+        bw.MIRVM(bag_score="joint", random_state=0, tol=1e-7).fit(b) for b in (bags, shuffled)
+    )
     np.testing.assert_allclose(other.coef_, model.coef_[columns], atol=1e-5)
     p, q = model.predict_proba(bags[order]), other.predict_proba(shuffled)
     np.testing.assert_allclose(p, q, atol=1e-3)  # Sobol points of other directions
