@@ -12,7 +12,7 @@ from scipy import special
 import bagwise as bw
 from bagwise.core.calibration import bags as bag_calibration
 from bagwise.core.calibration.bags import BagCalibration, calibrate, logits, too_few
-from bagwise.core.calibration.left_out import left_out
+from bagwise.core.calibration.left_out import LeftOut, left_out
 from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import RBF
 
@@ -123,9 +123,9 @@ def test_calibrated_probabilities_are_those_of_all_scores() -> None:
     joint, joint_std = model.set_params(bag_score="joint").predict_proba(BAGS, return_std=True)
     best = model.set_params(bag_score="max").predict_proba(BAGS)
     assert model.bag_score_ == "max"
-    z = model.calibration_.logit(
-        logits(joint[:, 1], best[:, 1]), model.calibration_.pooled_logits(BAGS.X, BAGS.offsets)
-    )
+    pooled = model.calibration_.pooled_logits(BAGS.X, BAGS.offsets)
+    offset = model.calibration_.offset(np.log(BAGS.sizes), pooled)
+    z = model.calibration_.logit(logits(joint[:, 1], best[:, 1]), offset)
     np.testing.assert_allclose(p[:, 1], special.expit(z), rtol=1e-12)
     assert np.all(std <= np.sqrt(p[:, 0] * p[:, 1])) and np.all(std >= 0)
     assert np.corrcoef(std, joint_std)[0, 1] > 0.5  # what is uncertain stays so
@@ -209,11 +209,36 @@ def test_the_rest_of_the_model_does_not_depend_on_the_bag_score() -> None:
     assert other.why_not_calibrated_ == "bag_score='joint' was asked for"
 
 
-def test_one_more_instance_never_lowers_the_probability() -> None:
+def test_a_more_probable_instance_never_lowers_the_probability() -> None:
     model = bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(BAGS)
-    more = [np.vstack([b.X, [[-3.0, 0.0]]]) for b in BAGS]
-    change = model.predict_proba(more)[:, 1] - model.predict_proba(BAGS)[:, 1]
-    assert np.all(change > -1e-3)  # the joint score is an average over points
+    assert model.calibration_.pooled is None
+    up = [np.where(np.arange(len(b.X))[:, None] == 0, [[3.0, 0.0]], b.X) for b in BAGS]
+    before = model.predict_instance_proba(BAGS)[BAGS.offsets[:-1], 1]
+    rises = model.predict_instance_proba(up)[BAGS.offsets[:-1], 1] > before
+    change = model.predict_proba(up)[:, 1] - model.predict_proba(BAGS)[:, 1]
+    assert rises.sum() > 20
+    assert np.all(change[rises] > -1e-3)  # the joint score is an average over points
+
+
+def test_the_size_of_a_bag_is_no_reason_to_call_it_positive() -> None:
+    """Scores that rise with size by chance alone are taken back to those of usual bags."""
+    rng = np.random.default_rng(0)
+    T, sizes = np.arange(200) % 2 == 1, rng.integers(2, 2000, 200)
+    scores = np.log(sizes) + np.where(T, 1.0, -1.0) + 0.3 * rng.normal(size=200)
+    scores = np.repeat(scores[:, None], 2, axis=1)
+    found = LeftOut(scores, scores[:, 0], np.arange(200) % 5, sizes)
+    calibration = calibrate(found, T)
+    p = calibration.probability(scores, calibration.offset(np.log(sizes)))
+    assert abs(np.corrcoef(p[~T], np.log(sizes[~T]))[0, 1]) < 0.3
+    assert np.corrcoef(calibration.probability(scores)[~T], np.log(sizes[~T]))[0, 1] > 0.5
+
+
+def test_bags_of_one_size_have_no_slope() -> None:
+    rng = np.random.default_rng(0)
+    T, scores = np.arange(20) % 2 == 1, rng.normal(size=(20, 2))
+    calibration = calibrate(LeftOut(scores, scores[:, 0], np.arange(20) % 5, np.full(20, 7)), T)
+    assert calibration.size_slope == 0
+    np.testing.assert_array_equal(calibration.offset(np.zeros(3)), np.zeros(3))
 
 
 def test_auto_says_why_it_does_not_calibrate(monkeypatch: pytest.MonkeyPatch) -> None:
