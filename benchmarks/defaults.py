@@ -2,9 +2,9 @@
 
     python benchmarks/defaults.py [--only kernels rsna cq500 instances mnist fashion generators]
 
-kernels, rsna, cq500 and instances need the shared data (BAGWISE_SHARED, or ../shared); mnist and
-fashion fetch their images (see docs/datasets.md). `VGPMIL-V17` is factorised VGPMIL with the
-settings of its authors' program.
+kernels, rsna, cq500 and instances need the shared data folder (BAGWISE_SHARED, or ../shared);
+mnist and fashion fetch their images (see docs/datasets.md). `VGPMIL-V17` is factorised VGPMIL with
+the settings of its authors' program.
 """
 
 import time

@@ -118,7 +118,7 @@ def stop(at: str) -> Callable[..., None]:
 
 
 def test_an_interrupted_calibration_leaves_no_half_fitted_model(tmp_path: Path) -> None:
-    settings: dict[str, Any] = SHARED | {"bag_score": "calibrated"}
+    settings: dict[str, Any] = SHARED | {"bag_score": "calibrated", "kernel": None}
     bags, path = separable_bags(24, 2), tmp_path / "fit.ckpt"
     model = bw.ProbitVGPMIL(**settings)
     with pytest.raises(KeyboardInterrupt):

@@ -96,8 +96,8 @@ def check_kernel(kernel: Any, parts: Parts) -> None:
             )
     elif not (kernel is None or isinstance(kernel, Kernel)):
         raise TypeError(
-            "kernel must be a bagwise kernel such as bagwise.kernels.RBF(), None or 'auto', "
-            f"got {kernel!r}"
+            f"kernel must be a bagwise kernel such as bagwise.kernels.RBF(), got {kernel!r}; None "
+            "learns an RBF kernel, and 'auto' chooses one where the link is the probit"
         )
 
 

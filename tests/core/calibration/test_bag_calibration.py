@@ -12,7 +12,7 @@ from scipy import special
 import bagwise as bw
 from bagwise.core.calibration import bags as bag_calibration
 from bagwise.core.calibration.bags import BagCalibration, calibrate, logits, too_few
-from bagwise.core.calibration.left_out import left_out
+from bagwise.core.calibration.left_out import LeftOut, left_out
 from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import RBF
 
@@ -23,7 +23,7 @@ FIXED: dict[str, Any] = {
     "n_inducing": 10,
     "random_state": 0,
 }
-LEARNED: dict[str, Any] = {"n_inducing": 10, "random_state": 0}
+LEARNED: dict[str, Any] = {"kernel": None, "n_inducing": 10, "random_state": 0}
 
 
 def make_bags(n_bags: int = 40, shift: float = 3.0, **more: Any) -> bw.Bags:
@@ -107,7 +107,7 @@ def test_the_model_refits_with_its_hyperparameters(monkeypatch: pytest.MonkeyPat
     # One bag has a feature that is constant without it: a refit's own scale would be another.
     X = np.column_stack([BAGS.X, np.where(BAGS.bag_index == 3, 1000.0, 0.0)])
     bags = BAGS.with_X(X)
-    model = bw.ProbitVGPMIL(n_inducing=10, random_state=0, standardize=True).fit(bags)
+    model = bw.ProbitVGPMIL(**LEARNED, standardize=True).fit(bags)
     assert len(fits) == 6 and fits[0] is model
     for refit in fits[1:]:
         np.testing.assert_array_equal(refit.posterior_.scale, model.posterior_.scale)
@@ -115,7 +115,7 @@ def test_the_model_refits_with_its_hyperparameters(monkeypatch: pytest.MonkeyPat
         assert refit.calibration_ is None
 
 
-def test_calibrated_probabilities_are_those_of_both_scores() -> None:
+def test_calibrated_probabilities_are_those_of_all_scores() -> None:
     model = bw.ProbitVGPMIL(**LEARNED).fit(BAGS)
     assert model.bag_score == "auto" and model.bag_score_ == "calibrated"
     assert model.why_not_calibrated_ is None
@@ -123,7 +123,9 @@ def test_calibrated_probabilities_are_those_of_both_scores() -> None:
     joint, joint_std = model.set_params(bag_score="joint").predict_proba(BAGS, return_std=True)
     best = model.set_params(bag_score="max").predict_proba(BAGS)
     assert model.bag_score_ == "max"
-    z = logits(joint[:, 1], best[:, 1]) @ model.calibration_.weights + model.calibration_.intercept
+    pooled = model.calibration_.pooled_logits(BAGS.X, BAGS.offsets)
+    offset = model.calibration_.offset(np.log(BAGS.sizes), pooled)
+    z = model.calibration_.logit(logits(joint[:, 1], best[:, 1]), offset)
     np.testing.assert_allclose(p[:, 1], special.expit(z), rtol=1e-12)
     assert np.all(std <= np.sqrt(p[:, 0] * p[:, 1])) and np.all(std >= 0)
     assert np.corrcoef(std, joint_std)[0, 1] > 0.5  # what is uncertain stays so
@@ -205,18 +207,43 @@ def test_the_rest_of_the_model_does_not_depend_on_the_bag_score() -> None:
     assert other.why_not_calibrated_ == "bag_score='joint' was asked for"
 
 
-def test_one_more_instance_never_lowers_the_probability() -> None:
+def test_a_more_probable_instance_never_lowers_the_probability() -> None:
     model = bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(BAGS)
-    more = [np.vstack([b.X, [[-3.0, 0.0]]]) for b in BAGS]
-    change = model.predict_proba(more)[:, 1] - model.predict_proba(BAGS)[:, 1]
-    assert np.all(change > -1e-3)  # the joint score is an average over points
+    assert model.calibration_.pooled is None
+    up = [np.where(np.arange(len(b.X))[:, None] == 0, [[3.0, 0.0]], b.X) for b in BAGS]
+    before = model.predict_instance_proba(BAGS)[BAGS.offsets[:-1], 1]
+    rises = model.predict_instance_proba(up)[BAGS.offsets[:-1], 1] > before
+    change = model.predict_proba(up)[:, 1] - model.predict_proba(BAGS)[:, 1]
+    assert rises.sum() > 20
+    assert np.all(change[rises] > -1e-3)  # the joint score is an average over points
+
+
+def test_the_size_of_a_bag_is_no_reason_to_call_it_positive() -> None:
+    """Scores that rise with size by chance alone are taken back to those of usual bags."""
+    rng = np.random.default_rng(0)
+    T, sizes = np.arange(200) % 2 == 1, rng.integers(2, 2000, 200)
+    scores = np.log(sizes) + np.where(T, 1.0, -1.0) + 0.3 * rng.normal(size=200)
+    scores = np.repeat(scores[:, None], 2, axis=1)
+    found = LeftOut(scores, scores[:, 0], np.arange(200) % 5, sizes)
+    calibration = calibrate(found, T)
+    p = calibration.probability(scores, calibration.offset(np.log(sizes)))
+    assert abs(np.corrcoef(p[~T], np.log(sizes[~T]))[0, 1]) < 0.3
+    assert np.corrcoef(calibration.probability(scores)[~T], np.log(sizes[~T]))[0, 1] > 0.5
+
+
+def test_bags_of_one_size_have_no_slope() -> None:
+    rng = np.random.default_rng(0)
+    T, scores = np.arange(20) % 2 == 1, rng.normal(size=(20, 2))
+    calibration = calibrate(LeftOut(scores, scores[:, 0], np.arange(20) % 5, np.full(20, 7)), T)
+    assert calibration.size_slope == 0
+    np.testing.assert_array_equal(calibration.offset(np.zeros(3)), np.zeros(3))
 
 
 def test_auto_says_why_it_does_not_calibrate(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = bw.ProbitVGPMIL(**FIXED).fit(BAGS[:18])
+    few = bw.ProbitVGPMIL(**FIXED).fit(BAGS[:4])
     assert few.bag_score_ == "joint" and few.calibration_ is None
-    assert few.why_not_calibrated_ == "it takes 10 bags of each class, there are 9 and 9"
-    joint = bw.ProbitVGPMIL(**FIXED, bag_score="joint").fit(BAGS[:18])
+    assert few.why_not_calibrated_ == "it takes 3 bags of each class, there are 2 and 2"
+    joint = bw.ProbitVGPMIL(**FIXED, bag_score="joint").fit(BAGS[:4])
     np.testing.assert_array_equal(few.predict_proba(BAGS), joint.predict_proba(BAGS))
     monkeypatch.setattr(bag_calibration, "MAX_INSTANCES", 50)
     fixed = bw.ProbitVGPMIL(**FIXED).fit(BAGS)
@@ -242,9 +269,9 @@ def test_sampling_is_not_repeated_unasked() -> None:
 
 
 def test_calibrated_is_refused_where_it_cannot_be() -> None:
-    with pytest.raises(ValueError, match="10 bags of each class, there are 5 and 5; use bag_score"):
+    with pytest.raises(ValueError, match="3 bags of each class, there are 2 and 2; use bag_score"):
         bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(
-            BAGS[:10], callbacks=[lambda *step: pytest.fail("refused too late")]
+            BAGS[:4], callbacks=[lambda *step: pytest.fail("refused too late")]
         )
     model = bw.ProbitVGPMIL(**FIXED, bag_score="joint").fit(BAGS)
     with pytest.raises(ValueError, match=r"was set after fit.*before fit"):
@@ -254,8 +281,8 @@ def test_calibrated_is_refused_where_it_cannot_be() -> None:
 def test_groups_are_what_is_counted() -> None:
     T = np.asarray(BAGS.y) == 1
     assert too_few(BAGS, T) is None
-    grouped = make_bags(40, groups=np.arange(40) // 8)
-    assert too_few(grouped, T) == ("it takes 10 groups with bags of each class, there are 5 and 5")
+    grouped = make_bags(40, groups=np.arange(40) // 20)
+    assert too_few(grouped, T) == ("it takes 3 groups with bags of each class, there are 2 and 2")
 
 
 @pytest.mark.parametrize(
@@ -336,10 +363,10 @@ def test_a_fold_that_breaks_down_does_not_kill_the_fit(
 ) -> None:
     run = bw.ProbitVGPMIL._run
 
-    def breaks(self: bw.ProbitVGPMIL, problem: Any, **more: Any) -> Any:
+    def breaks(self: bw.ProbitVGPMIL, problem: Any, *chosen: Any, **more: Any) -> Any:
         if len(problem.data.T) < len(BAGS):
             raise error("too ill-conditioned")
-        return run(self, problem, **more)
+        return run(self, problem, *chosen, **more)
 
     monkeypatch.setattr(bw.ProbitVGPMIL, "_run", breaks)
     model = bw.ProbitVGPMIL(**LEARNED)

@@ -9,7 +9,6 @@ import pytest
 
 import bagwise as bw
 from bagwise.core.calibration import candidates as judging
-from bagwise.core.calibration.bags import calibrate
 from bagwise.core.calibration.candidates import (
     Candidate,
     Fitting,
@@ -17,6 +16,7 @@ from bagwise.core.calibration.candidates import (
     bags_to_judge,
     choice_line,
     judge,
+    left_out_logits,
     log_likelihood,
 )
 from bagwise.core.calibration.left_out import FOLDS, LeftOut, cut_folds
@@ -256,7 +256,7 @@ def test_a_candidate_that_breaks_down_is_not_chosen() -> None:
     assert [row.chosen for row in table] == [False, True] and found is not None
     assert table[0].log_likelihood == -np.inf
     assert table[1].log_likelihood == log_likelihood(found, T)
-    assert table[1].auc == auc(calibrate(found, T).logit(found.bag_scores), T)
+    assert table[1].auc == auc(left_out_logits(found, T), T)
 
     def never(stage: str, work: Any) -> LeftOut:
         raise FloatingPointError

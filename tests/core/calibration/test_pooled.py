@@ -99,7 +99,8 @@ def test_probabilities_are_those_of_three_scores() -> None:
     calibration = BagCalibration(np.array([0.5, 0.25]), 0.1, 40, regression, 0.3)
     scores, pooled = np.array([[1.0, -1.0]]), regression.logits(np.array([[1.5]]))
     z = 0.5 - 0.25 + 0.3 * 2.0 + 0.1
-    np.testing.assert_allclose(calibration.probability(scores, pooled), special.expit(z))
+    offset = calibration.offset(np.array([1.9]), pooled)
+    np.testing.assert_allclose(calibration.probability(scores, offset), special.expit(z))
 
 
 @pytest.mark.parametrize(

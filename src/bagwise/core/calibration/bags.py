@@ -6,6 +6,10 @@ approximation are independent. So the model is fitted again without a fifth of i
 a time, its hyperparameters as they are, and a logistic regression on the scores of the bags that
 were left out turns them into a probability: Platt's scaling of two scores instead of one. A third
 one, of the bag's mean features (`pooled`), joins them where it tells more.
+
+Of more instances more seem positive by chance. How far the scores of negative bags that were left
+out rise with the logarithm of their size is taken off all scores, so that a bag is not called
+positive for its size.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ Flags = NDArray[np.bool_]
 
 ALL_BAG_SCORES = ("auto", "calibrated", *BAG_SCORES)
 MIN_BAGS = 3  # of each class: fewer scores say nothing
+SLOPE_SHRINKAGE = 0.5  # squared deviations of log size that a slope of zero counts for
+STEEPEST = 1.5  # slope; that of chances which are independent is 1
 FULL_PRIOR = 10  # bags of each class from which priors have their full width
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
@@ -43,10 +49,11 @@ PRIOR_SCALE = np.array([1.0, 1.0, 0.3, 3.0])
 
 @dataclass(frozen=True)
 class BagCalibration:
-    """logit p = weights . (logit of "joint", logit of "max") + pooled_weight * logit + intercept.
+    """logit p = weights . (logit of "joint", logit of "max") + offset + intercept.
 
-    The last logit is that of a regression on the bag's mean features, where there is one. No weight
-    is negative, so a more probable instance never makes its bag less probable.
+    The offset of a bag is made of its mean features, where there is a regression on them, and of
+    its size: `offset`. No weight is negative, so a more probable instance never makes its bag less
+    probable.
 
     >>> as_it_is = BagCalibration(np.array([1.0, 0.0]), 0.0, n_bags=40)
     >>> as_it_is.probability(logits(np.array([0.2, 0.9]), np.array([0.1, 0.7])))
@@ -58,6 +65,8 @@ class BagCalibration:
     n_bags: int  # whose scores it was fitted to
     pooled: PooledRegression | None = None
     pooled_weight: float = 0.0
+    size_slope: float = 0.0  # of the weighted scores, over the logarithm of a bag's size
+    usual_log_size: float = 0.0
 
     def __post_init__(self) -> None:
         """Model files come from anywhere: what does not fit together is refused here."""
@@ -72,26 +81,34 @@ class BagCalibration:
             raise ValueError("calibration: pooled must be a regression or None")
         if not (np.isfinite(self.pooled_weight) and self.pooled_weight >= 0):
             raise ValueError("calibration: pooled_weight must be finite and not negative")
+        if not (np.isfinite(self.size_slope) and np.isfinite(self.usual_log_size)):
+            raise ValueError("calibration: size_slope and usual_log_size must be finite")
 
-    def probability(self, scores: Array, pooled: Array | float = 0.0) -> Array:
-        """P(positive) of bags with these logits (B, 2), and (B,) of their mean features."""
-        return special.expit(self.logit(scores, pooled))
+    def probability(self, scores: Array, offset: Array | float = 0.0) -> Array:
+        """P(positive) of bags with these logits (B, 2) and offsets (B,)."""
+        return special.expit(self.logit(scores, offset))
 
-    def logit(self, scores: Array, pooled: Array | float = 0.0) -> Array:
+    def logit(self, scores: Array, offset: Array | float = 0.0) -> Array:
         """logit P(positive), by which no two bags tie that differ."""
-        return scores @ self.weights + self.pooled_weight * pooled + self.intercept
+        return scores @ self.weights + offset + self.intercept
 
-    def both(self, scores: Array, pooled: Array | float = 0.0) -> Array:
+    def both(self, scores: Array, offset: Array | float = 0.0) -> Array:
         """P(negative) and P(positive), each with all its digits, (B, 2)."""
-        z = self.logit(scores, pooled)
+        z = self.logit(scores, offset)
         return special.expit(np.column_stack([-z, z]))
+
+    def offset(self, log_sizes: Array, pooled: Array | None = None) -> Array:
+        """(B,) what the sizes of bags and the logits of their mean features add."""
+        beyond = log_sizes - self.usual_log_size
+        of_means = 0.0 if pooled is None else self.pooled_weight * pooled
+        return of_means - self.size_slope * beyond
 
     def pooled_logits(self, X: Any, offsets: Array) -> Array | None:
         """(B,) logits of the bags' mean features, where they matter."""
         return None if self.pooled is None else self.pooled.logits(bag_means(X, offsets))
 
     def deviation(
-        self, negative: Array, positive: Array, stds: Array, pooled: Array | float = 0.0
+        self, negative: Array, positive: Array, stds: Array, offset: Array | float = 0.0
     ) -> Array:
         """Standard deviation of P(positive), from P(negative), P(positive) and std of both scores.
 
@@ -100,7 +117,7 @@ class BagCalibration:
         and by d logit / dx there and at the calibrated probability.
         """
         score = quantile(np.log(negative), np.log(positive))
-        both = self.both(kept_off(np.log(positive) - np.log(negative)), pooled)
+        both = self.both(kept_off(np.log(positive) - np.log(negative)), offset)
         calibrated = quantile(*np.log(both).T)
         logit_widths = width(score, stds) * np.exp(_log_logit_slope(score))
         own = (logit_widths @ self.weights) * np.exp(-_log_logit_slope(calibrated))
@@ -170,8 +187,34 @@ def calibrate(found: LeftOut, T: Flags, pooled: Array | None = None) -> BagCalib
     >>> bool(calibrate(found, T).weights.sum() < 0.5)
     True
     """
-    *weights, last, intercept = _most_probable(found.bag_scores, T, pooled).tolist()
-    return BagCalibration(np.array(weights), intercept, len(T), pooled_weight=last)
+    usual, slopes = size_slopes(found, T)
+    beyond = found.log_sizes - usual
+    scores = found.bag_scores - beyond[:, None] * slopes
+    *weights, last, intercept = _most_probable(scores, T, pooled).tolist()
+    return BagCalibration(
+        np.array(weights),
+        intercept,
+        len(T),
+        pooled_weight=last,
+        size_slope=float(slopes @ np.array(weights)),
+        usual_log_size=usual,
+    )
+
+
+def size_slopes(found: LeftOut, T: Flags) -> tuple[float, Array]:
+    """Mean log size of all bags, and how far each score of negative ones rises with it, (2,).
+
+    Few bags, or bags of about the same size, tell little of it: slopes are shrunk towards zero.
+
+    >>> sizes = np.array([2, 20, 200, 2000, 2, 20, 200, 2000])
+    >>> scores = np.repeat(np.log(sizes)[:, None], 2, axis=1)
+    >>> size_slopes(LeftOut(scores, scores[:, 0], sizes % 5, sizes), np.arange(8) > 3)[1].round(2)
+    array([0.98, 0.98])
+    """
+    log_size = found.log_sizes
+    beyond = log_size[~T] - log_size[~T].mean()
+    rise = beyond @ found.bag_scores[~T] / (beyond @ beyond + SLOPE_SHRINKAGE)
+    return float(log_size.mean()), np.clip(rise, 0.0, STEEPEST)
 
 
 def calibrate_with_means(found: LeftOut, T: Flags, means: Array, scale: Array) -> BagCalibration:
@@ -190,7 +233,8 @@ def warn_of_left_out(
 ) -> None:
     """Warn where bags that were left out are ranked near chance; `remedies` may help."""
     # Logits: probabilities that round to 1 would be ties.
-    score, best = calibration.logit(found.bag_scores), found.bag_scores[:, 1]
+    score = calibration.logit(found.bag_scores, calibration.offset(found.log_sizes))
+    best = found.bag_scores[:, 1]
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
 
@@ -244,6 +288,6 @@ def calibrated_probability(
             "bag_score='joint'"
         )
     negative, positive, stds = score_moments(found)
-    pooled = 0.0 if found.pooled is None else found.pooled
-    both = calibration.both(kept_off(np.log(positive) - np.log(negative)), pooled)
-    return both, calibration.deviation(negative, positive, stds, pooled)
+    offset = calibration.offset(np.log(np.diff(found.offsets)), found.pooled)
+    both = calibration.both(kept_off(np.log(positive) - np.log(negative)), offset)
+    return both, calibration.deviation(negative, positive, stds, offset)

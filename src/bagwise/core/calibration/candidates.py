@@ -213,7 +213,7 @@ def left_out_of(candidate: Candidate, judged: JudgedBags, fitting: Fitting) -> L
             bags.X, bags.offsets, joint=True, instances=True, second=False, stages=STAGES
         )
         bag_scores[out], instance_logits[np.repeat(out, judged.bags.sizes)] = scores_of(found)
-    return LeftOut(bag_scores, instance_logits, judged.folds)
+    return LeftOut(bag_scores, instance_logits, judged.folds, judged.bags.sizes)
 
 
 def judge(
@@ -254,7 +254,7 @@ def _verdict(candidate: Candidate, found: LeftOut | None, T: Flags) -> JudgedKer
     """How probable the labels of left-out bags are by a candidate, once it is calibrated."""
     height, area = -np.inf, 0.5
     if found is not None:
-        height, area = log_likelihood(found, T), auc(calibrate(found, T).logit(found.bag_scores), T)
+        height, area = log_likelihood(found, T), auc(left_out_logits(found, T), T)
     return JudgedKernel(
         candidate.name, candidate.kernel, candidate.standardized, height, area, len(T)
     )
@@ -268,8 +268,14 @@ def log_likelihood(found: LeftOut, T: Flags) -> float:
     >>> round(log_likelihood(found, scores[:, 0] > 0), 3) + 0
     0.0
     """
-    logit = calibrate(found, T).logit(found.bag_scores)
+    logit = left_out_logits(found, T)
     return float(np.mean(special.log_expit(np.where(T, logit, -logit))))
+
+
+def left_out_logits(found: LeftOut, T: Flags) -> Array:
+    """Calibrated logits of left-out bags, without their mean features: no kernel changes these."""
+    calibration = calibrate(found, T)
+    return calibration.logit(found.bag_scores, calibration.offset(found.log_sizes))
 
 
 def choice_line(table: Sequence[JudgedKernel]) -> str | None:

@@ -40,10 +40,16 @@ class LeftOut:
     bag_scores: Array  # (B, 2) logits of SCORES
     instance_logits: Array  # (N,) logit P(y_n = 1)
     folds: NDArray[np.int64]  # (B,) the fold that each bag was left out with
+    sizes: NDArray[np.int64] | None = None  # (B,) instances of each bag, where they differ
 
     def __post_init__(self) -> None:
         if not (np.all(np.isfinite(self.bag_scores)) and np.all(np.isfinite(self.instance_logits))):
             raise FloatingPointError("scores of bags that were left out are not finite")
+
+    @property
+    def log_sizes(self) -> Array:
+        """(B,) logarithms of the sizes of bags."""
+        return np.zeros(len(self.folds)) if self.sizes is None else np.log(self.sizes)
 
 
 def left_out(
@@ -70,7 +76,7 @@ def left_out(
         work = partial(_fold, bags, folds == k, refit)
         scores = keep(f"calibration {k + 1} of {n_folds}", work)
         bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
-    return LeftOut(bag_scores, instance_logits, folds)
+    return LeftOut(bag_scores, instance_logits, folds, bags.sizes)
 
 
 def bags_to_leave_out(bags: Bags, T: Flags, seed: int) -> NDArray[np.intp]:
