@@ -10,9 +10,9 @@ import pytest
 from scipy import special
 
 import bagwise as bw
-from bagwise.core.calibration import bags as bag_calibration
+from bagwise.core.calibration import left_out as left_out_module
 from bagwise.core.calibration.bags import BagCalibration, calibrate, logits, too_few
-from bagwise.core.calibration.left_out import LeftOut, left_out
+from bagwise.core.calibration.left_out import LeftOut, bags_to_leave_out, left_out
 from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import RBF
 
@@ -239,20 +239,48 @@ def test_bags_of_one_size_have_no_slope() -> None:
     np.testing.assert_array_equal(calibration.offset(np.zeros(3)), np.zeros(3))
 
 
-def test_auto_says_why_it_does_not_calibrate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_says_why_it_does_not_calibrate() -> None:
     few = bw.ProbitVGPMIL(**FIXED).fit(BAGS[:4])
     assert few.bag_score_ == "joint" and few.calibration_ is None
     assert few.why_not_calibrated_ == "it takes 3 bags of each class, there are 2 and 2"
     joint = bw.ProbitVGPMIL(**FIXED, bag_score="joint").fit(BAGS[:4])
     np.testing.assert_array_equal(few.predict_proba(BAGS), joint.predict_proba(BAGS))
-    monkeypatch.setattr(bag_calibration, "MAX_INSTANCES", 50)
     fixed = bw.ProbitVGPMIL(**FIXED).fit(BAGS)
     assert "learn_hyperparameters=False" in str(fixed.why_not_calibrated_)
-    large = bw.ProbitVGPMIL(**LEARNED).fit(BAGS)
-    assert large.bag_score_ == "joint"
-    assert "instances are more than 50" in str(large.why_not_calibrated_)
     asked = bw.ProbitVGPMIL(**FIXED, bag_score="calibrated").fit(BAGS)
     assert asked.calibration_ is not None
+
+
+@pytest.mark.parametrize("kind", ["probit", "linear", "file"])
+def test_many_instances_are_calibrated_by_a_sample(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Refits see whole bags of a sample, and probabilities are calibrated all the same."""
+    monkeypatch.setattr(left_out_module, "MOST_INSTANCES", 80)
+    bags = BAGS
+    if kind == "file":
+        np.save(tmp_path / "X.npy", BAGS.X)
+        bags = BAGS.with_X(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    model: Any = bw.MIRVM() if kind == "linear" else bw.ProbitVGPMIL(**LEARNED)
+    model.fit(bags)
+    assert model.bag_score_ == "calibrated" and model.instance_score_ == "calibrated"
+    assert 20 <= model.calibration_.n_bags < len(BAGS)
+    assert model.instance_calibration_.n_bags == model.calibration_.n_bags
+
+
+def test_bags_to_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    T = np.asarray(BAGS.y) == 1
+    assert len(bags_to_leave_out(BAGS, T, 0)) == len(BAGS)
+    monkeypatch.setattr(left_out_module, "MOST_INSTANCES", 1)
+    few = bags_to_leave_out(BAGS, T, 0)
+    assert np.all(np.diff(few) > 0) and len(few) < len(BAGS)
+    assert min(T[few].sum(), (~T[few]).sum()) == 10
+    assert np.array_equal(few, bags_to_leave_out(BAGS, T, 0))
+    groups = np.arange(len(BAGS)) // 4
+    fields = {"y": BAGS.y, "groups": groups}
+    grouped = bw.Bags.from_arrays(BAGS.X, BAGS.bag_index, **fields)
+    some = bags_to_leave_out(grouped, T, 0)
+    assert not set(groups[some]) & set(np.delete(groups, some)), "groups are drawn whole"
 
 
 def test_sampling_is_not_repeated_unasked() -> None:
@@ -391,7 +419,7 @@ def test_other_errors_of_a_fold_are_not_swallowed(monkeypatch: pytest.MonkeyPatc
     def broken(*arguments: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bagwise.models._refits.refitted", broken)
+    monkeypatch.setattr("bagwise.models._gaussian_process.refitted", broken)
     model = bw.ProbitVGPMIL(**LEARNED)
     with pytest.raises(ZeroDivisionError):
         model.fit(BAGS)
