@@ -40,8 +40,8 @@ class MIRVM(LinearMIL, alias="mirvm"):
         features have different units.
     support_z : a feature is supported if its weight exceeds that many standard deviations.
     bag_score, instance_score, witness_rate : how bag and instance probabilities are made, as in
-        `VGPMIL`; "auto" (default) calibrates both where there are 10 bags of each class, at most
-        100 000 instances and a penalty that is learned. A refit learns its own alpha.
+        `VGPMIL`; "auto" (default) calibrates both where there are 3 bags of each class and a
+        penalty that is learned. A refit learns its own alpha.
     max_iter, tol : updates of alpha at most (and Newton steps of each mode, of which 100 are
         always allowed); change of the log evidence, in nats, at which to stop. `converged_` says
         that whole updates would change no alpha by more than a tenth. On some data, with strongly
