@@ -104,7 +104,7 @@ def test_both_ends_of_calibrated_instances_are_written(tmp_path: Path) -> None:
     good("fit", tmp_path / "t.csv", *columns, "-o", model, "--set", "n_inducing=10")
     good("predict", model, tmp_path / "t.csv", *columns, "--instances", "-o", tmp_path / "p.csv")
     out = pd.read_csv(tmp_path / "p.csv")
-    bags = bw.Bags.from_arrays(frame[["area"]].to_numpy(), slide)
+    bags = bw.Bags.from_frame(frame[["slide", "area"]], bag="slide", label=None)
     low, high = bw.load(model).predict_instance_range(bags)
     np.testing.assert_allclose(out["p_low"], low, atol=1e-9)
     np.testing.assert_allclose(out["p_high"], high, atol=1e-9)

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 INSTANCE_SCORES = ("auto", "calibrated", "posterior")
-WEIGHT = 0.8  # of the upper end, from a study of 50 sets (benchmarks/instances.py)
+WEIGHT = 0.8  # of the upper end, chosen in a study, see docs/results.md
 WEIGHT_PRIOR = (4.0, 1.0)  # of a Beta distribution with that mean, where instance labels are known
 PRIOR_SCALE = np.array([0.5, 3.0, 3.0, 0.3])  # of log a, b, r and c / a, all around 0
 MOST_DRIFT = 0.9  # of c / a: the upper end rises with s, whatever negatives do
