@@ -187,7 +187,7 @@ def test_a_file_where_a_folder_should_be(model: Any, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="no directory"):
             write(model, path)
         assert (tmp_path / "file").read_text() == "x", name
-    with pytest.raises(FileNotFoundError, match="make it before the fit"):
+    with pytest.raises(FileNotFoundError, match="make it before saving"):
         bw.ProbitVGPMIL(**SETTINGS).fit(small_bags(), checkpoint=path)
 
 
@@ -358,6 +358,9 @@ class FakeClient:
         if self.error is not None:
             raise self.error
         await asyncio.Event().wait()
+
+    async def run_on_scheduler(self, function: Callable[..., Any]) -> None:
+        raise ValueError("this scheduler runs no functions")
 
     async def nthreads(self) -> dict[str, int]:
         self.asked += 1
