@@ -348,7 +348,7 @@ def test_a_larger_max_iter_goes_on(tmp_path: Path) -> None:
 
 def test_calibration_is_part_of_a_checkpoint(tmp_path: Path) -> None:
     path, bags, heard = tmp_path / "fit.ckpt", make_bags(), set()
-    settings = SETTINGS | {"bag_score": "calibrated"}
+    settings = SETTINGS | {"bag_score": "calibrated", "kernel": None}
     whole = bw.ProbitVGPMIL(**settings).fit(bags)
 
     def stop(stage: str, *rest: Any) -> None:

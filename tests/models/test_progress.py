@@ -123,7 +123,7 @@ def test_the_command_line_shows_it_on_terminals_only(
     make_bags().to_frame().to_csv(tmp_path / "t.csv", index=False)
     monkeypatch.setattr(sys, "stderr", terminal)
     fit([str(tmp_path / "t.csv")], output=str(tmp_path / "a.bagwise"))
-    assert "ProbitVGPMIL: calibration 5 of 5, step" in plain(terminal.getvalue())
+    assert "ProbitVGPMIL: candidate 8 of 8, step" in plain(terminal.getvalue())
     terminal.truncate(0)
     fit([str(tmp_path / "t.csv")], output=str(tmp_path / "b.bagwise"), json=True)
     assert "ProbitVGPMIL" not in terminal.getvalue()

@@ -38,7 +38,8 @@ Flags = NDArray[np.bool_]
 
 ALL_BAG_SCORES = ("auto", "calibrated", *BAG_SCORES)
 MIN_BAGS = 3  # of each class: fewer scores say nothing
-SLOPE_SHRINKAGE = 0.5  # squared deviations of log size that a slope of zero counts for
+SLOPE_SCALE = 1.0  # of the prior of slopes over log size, about zero
+NO_DIFFERENCE = 1e-9  # squared deviations of log size of bags that all have the same
 STEEPEST = 1.5  # slope; that of chances which are independent is 1
 FULL_PRIOR = 10  # bags of each class from which priors have their full width
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
@@ -204,17 +205,25 @@ def calibrate(found: LeftOut, T: Flags, pooled: Array | None = None) -> BagCalib
 def size_slopes(found: LeftOut, T: Flags) -> tuple[float, Array]:
     """Mean log size of all bags, and how far each score of negative ones rises with it, (2,).
 
-    Few bags, or bags of about the same size, tell little of it: slopes are shrunk towards zero.
+    Slopes have a Gaussian prior about zero: few bags, bags of about the same size and scores that
+    scatter tell little of them.
 
     >>> sizes = np.array([2, 20, 200, 2000, 2, 20, 200, 2000])
     >>> scores = np.repeat(np.log(sizes)[:, None], 2, axis=1)
     >>> size_slopes(LeftOut(scores, scores[:, 0], sizes % 5, sizes), np.arange(8) > 3)[1].round(2)
-    array([0.98, 0.98])
+    array([1., 1.])
     """
-    log_size = found.log_sizes
+    log_size, scores = found.log_sizes, found.bag_scores[~T]
     beyond = log_size[~T] - log_size[~T].mean()
-    rise = beyond @ found.bag_scores[~T] / (beyond @ beyond + SLOPE_SHRINKAGE)
-    return float(log_size.mean()), np.clip(rise, 0.0, STEEPEST)
+    known = float(beyond @ beyond)
+    if known < NO_DIFFERENCE:
+        return float(log_size.mean()), np.zeros(scores.shape[1])
+    scores = scores - scores.mean(axis=0)
+    rise = beyond @ scores
+    scatter = np.sum((scores - np.outer(beyond, rise / known)) ** 2, axis=0)
+    noise = scatter / max(len(beyond) - 2, 1)
+    slopes = rise / (known + noise / SLOPE_SCALE**2)
+    return float(log_size.mean()), np.clip(slopes, 0.0, STEEPEST)
 
 
 def calibrate_with_means(found: LeftOut, T: Flags, means: Array, scale: Array) -> BagCalibration:

@@ -65,7 +65,7 @@ def fit_pooled(means: Array, T: Flags, scale: Array) -> PooledRegression:
 
     >>> means, T = np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([False, False, True, True])
     >>> fit_pooled(means, T, np.ones(1)).logits(means).round(1)
-    array([-2.2, -1.3,  1.3,  2.2])
+    array([-2.4, -1.4,  1.4,  2.4])
     """
     centre = means.mean(axis=0)
     B = (means - centre) / scale
