@@ -21,8 +21,8 @@ from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
 from bagwise.core.parameters import check_integer, generator, plain_seed
-from bagwise.core.posteriors.gaussian import Predicted, columns, parts_of
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
@@ -314,7 +314,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
         """(B, 2) probabilities and the posterior standard deviation of each bag's."""
-        return columns(found.bags(self.bag_score))
+        return columns(self._fitted_likelihood().of_bags(found, self.bag_score))
 
     def _n_basis(self, bags: Bags) -> int:
         """How many features the model makes of an instance, at most."""
@@ -330,7 +330,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
         """Warn where even the bags of the fit are ranked near chance."""
-        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies)
+        likelihood = self._fitted_likelihood()
+        check_ranking(self._predictor, likelihood, bags, T, self.bag_score, self._remedies)
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

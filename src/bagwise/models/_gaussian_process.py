@@ -23,7 +23,8 @@ from bagwise.core.inference.checkpoints import Session, interruptible
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.posteriors.gaussian import Posterior, Predicted, columns, parts_of
+from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
+from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.gibbs import GibbsPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
@@ -243,8 +244,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
         """Where there is a calibration, left-out bags were looked at."""
         if self.calibration_ is None:
-            whole = self._parts().whole is not None
-            check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, whole)
+            seen = (self._predictor, self._fitted_likelihood(), bags, T, self.bag_score)
+            check_ranking(*seen, self._remedies, whole=self._parts().whole is not None)
 
     @property
     def bag_score_(self) -> str:
@@ -259,10 +260,12 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         return {"joint": True, "instances": True}
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
+        likelihood = self._fitted_likelihood()
         if self.bag_score_ != "calibrated":
-            return columns(found.bags(self.bag_score_))
+            return columns(likelihood.of_bags(found, self.bag_score_))
+        fitted = getattr(self, "calibration_", None)
         why_not = getattr(self, "why_not_calibrated_", None)
-        return calibrated_probability(getattr(self, "calibration_", None), found, why_not)
+        return calibrated_probability(fitted, found, likelihood, why_not)
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*FITTED, *(f"{name}_" for name in self._parts().learned))

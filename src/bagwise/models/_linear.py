@@ -20,11 +20,11 @@ from bagwise.core.inference.feature_store import SMALL_BUDGET
 from bagwise.core.inference.loop import warn_not_converged
 from bagwise.core.inference.monitor import Callback, Monitor, Note
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.bag_scores import BAG_SCORES
 from bagwise.core.linear.design import Columns, Design, rows_per_chunk
 from bagwise.core.linear.evidence import Fit
 from bagwise.core.links import Logistic
 from bagwise.core.parameters import check_choice, check_integer, check_number
-from bagwise.core.posteriors.gaussian import BAG_SCORES
 from bagwise.core.posteriors.linear import LinearPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
