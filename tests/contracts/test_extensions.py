@@ -53,6 +53,14 @@ for name, model in own.models().items():
     for part, before in zip(found, np.load(f"{name}.npz").values(), strict=True):
         np.testing.assert_array_equal(part, before)
 """
+STRANGER = """
+import bagwise as bw
+
+try:
+    bw.load("{kind}.bagwise")
+except bw.ModelFileError as error:
+    print(error)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_python(code: str, folder: Path) -> None:
+def run_python(code: str, folder: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", "-c", code],
         cwd=folder,
@@ -73,6 +81,7 @@ def run_python(code: str, folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_another_process_that_imports_them_predicts_the_same(folder: Path) -> None:
@@ -82,10 +91,8 @@ def test_another_process_that_imports_them_predicts_the_same(folder: Path) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_does_not_import_them_says_so(folder: Path, kind: str) -> None:
     name = "wide-probit" if kind == "LeakyMIL" else kind
-    with pytest.raises(bw.ModelFileError, match=rf"'{name}', which this program does not know"):
-        bw.load(folder / f"{kind}.bagwise")
-    with pytest.raises(bw.ModelFileError, match="import "):
-        bw.load(folder / f"{kind}.bagwise")
+    said = run_python(STRANGER.format(kind=kind), folder)
+    assert f"'{name}', which this program does not know" in said and " import " in said
 
 
 # --- The likelihood against enumeration ----------------------------------------------------------
