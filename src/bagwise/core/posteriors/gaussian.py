@@ -17,7 +17,7 @@ from bagwise.core.features import Whitener, whitener
 from bagwise.core.files.codec import ModelFileError
 from bagwise.core.inference.passes import DEFAULT_CHUNK, bag_cuts
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.likelihoods.bag_scores import Predicted, parts_of, within_bounds
+from bagwise.core.likelihoods.bag_scores import Predicted, within_bounds
 from bagwise.core.links import LINKS, Link, Moments
 from bagwise.core.parameters import check_integer, check_number
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
@@ -70,7 +70,8 @@ class FeaturePosterior(ABC):
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Probability that a bag holds a positive, and its posterior standard deviation."""
-        found = self.predicted(X, offsets, **parts_of(score)).some_positive(score)
+        joint = score == "joint"
+        found = self.predicted(X, offsets, joint=joint, instances=not joint).some_positive(score)
         return np.exp(found.log_positive), found.std
 
     def predicted(
