@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from bagwise.core.files import codec
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 from bagwise.core.links import LINKS, Link, Probit
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
+from bagwise.densities import Density
+from bagwise.kernels import Kernel
 from bagwise.models import ALIASES, MODELS
 from brute_force import central_difference
 
@@ -93,6 +96,20 @@ def test_a_process_that_does_not_import_them_says_so(folder: Path, kind: str) ->
     name = "wide-probit" if kind == "LeakyMIL" else kind
     said = run_python(STRANGER.format(kind=kind), folder)
     assert f"'{name}', which this program does not know" in said and " import " in said
+
+
+@pytest.mark.parametrize("base", [Kernel, Link, Density])
+def test_what_has_to_be_written_is_documented(base: Any) -> None:
+    text = (TESTS.parent / "CONTRIBUTING.md").read_text("utf-8")
+    names = getattr(base, "__abstractmethods__", None) or {"log_psi", "theta"}
+    missing = [name for name in names if not re.search(rf"`{name}[`(]", text)]
+    assert not missing, f"CONTRIBUTING.md does not name {missing} of {base.__name__}"
+    undocumented = [name for name in names if not getattr(base, name).__doc__]
+    assert not undocumented
+
+
+def test_a_kernel_says_what_it_needs() -> None:
+    assert all(f"`{name}`" in str(Kernel.__doc__) for name in Kernel.__abstractmethods__)
 
 
 # --- The likelihood against enumeration ----------------------------------------------------------
