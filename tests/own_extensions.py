@@ -28,7 +28,6 @@ from bagwise.core.inference.stats import (
     project,
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.likelihoods.bag_scores import Predicted
 from bagwise.core.links import Link, Moments, Probit
 from bagwise.kernels import Kernel
 from bagwise.models import GaussianProcessMIL, Init, Parts
@@ -123,10 +122,9 @@ class LeakyRule(BagLikelihood):
     def rates(self) -> tuple[float, float]:
         return self.leak, 0.0
 
-    def of_bags(self, found: Predicted, score: str) -> Moments:
-        some = super().of_bags(found, score)
-        log_negative = np.log1p(-self.leak) + some.log_negative
-        return Moments(log_negative, np.log(-np.expm1(log_negative)), some.log_ratio)
+    def of_bags(self, some_positive: Moments) -> Moments:
+        log_negative = np.log1p(-self.leak) + some_positive.log_negative
+        return Moments(log_negative, np.log(-np.expm1(log_negative)), some_positive.log_ratio)
 
 
 # --- A model -------------------------------------------------------------------------------------

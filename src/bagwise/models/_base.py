@@ -23,6 +23,7 @@ from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
 from bagwise.core.parameters import check_integer, generator, plain_seed
+from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
@@ -198,9 +199,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         unknown = np.full(bags.n_instances, np.nan) if known is None else known
         parts = np.split(unknown, bags.offsets[1:-1])
         labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
-        predictor, likelihood = self._predictor(bags), self._fitted_likelihood()
         with self._predicting(bags):
-            both, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
+            both, std = self._predictor(bags).given_labels(bags.X, bags.offsets, labels)
         return (both, std) if return_std else both
 
     def predict_all(self, X: Any, *, y: ArrayLike | None = None) -> Predictions:
@@ -287,8 +287,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         return tags
 
     def _predictor(self, bags: Bags) -> Any:
-        """What answers `instances` and `bags` for these bags."""
-        return self.posterior_
+        """What answers questions about these bags."""
+        return Predictor(self.posterior_, self._fitted_likelihood())
 
     def _likelihood(self) -> BagLikelihood:
         """What bag labels say about instances, as a fit begins."""
@@ -314,7 +314,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
         """(B, 2) probabilities and the posterior standard deviation of each bag's."""
-        return columns(self._fitted_likelihood().of_bags(found, self.bag_score))
+        return columns(found.bags(self.bag_score))
 
     def _n_basis(self, bags: Bags) -> int:
         """How many features the model makes of an instance, at most."""
@@ -330,8 +330,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
         """Warn where even the bags of the fit are ranked near chance."""
-        likelihood = self._fitted_likelihood()
-        check_ranking(self._predictor, likelihood, bags, T, self.bag_score, self._remedies)
+        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies)
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

@@ -244,8 +244,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
         """Where there is a calibration, left-out bags were looked at."""
         if self.calibration_ is None:
-            seen = (self._predictor, self._fitted_likelihood(), bags, T, self.bag_score)
-            check_ranking(*seen, self._remedies, whole=self._parts().whole is not None)
+            whole = self._parts().whole is not None
+            check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, whole)
 
     @property
     def bag_score_(self) -> str:
@@ -260,12 +260,10 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         return {"joint": True, "instances": True}
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
-        likelihood = self._fitted_likelihood()
         if self.bag_score_ != "calibrated":
-            return columns(likelihood.of_bags(found, self.bag_score_))
-        fitted = getattr(self, "calibration_", None)
+            return columns(found.bags(self.bag_score_))
         why_not = getattr(self, "why_not_calibrated_", None)
-        return calibrated_probability(fitted, found, likelihood, why_not)
+        return calibrated_probability(getattr(self, "calibration_", None), found, why_not)
 
     def _fitted_names(self) -> tuple[str, ...]:
         return (*FITTED, *(f"{name}_" for name in self._parts().learned))

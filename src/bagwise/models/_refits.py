@@ -95,6 +95,7 @@ def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProc
 
 def scores(model: GaussianProcessMIL, bags: Bags) -> Scores:
     """Logits of bags and of instances, from one pass."""
-    asked = {"joint": True, "instances": True, "second": False}
-    found = model._predictor(bags).predicted(bags.X, bags.offsets, **asked)
-    return scores_of(found, model._fitted_likelihood())
+    predictor = model._predictor(bags)
+    return scores_of(
+        predictor.predicted(bags.X, bags.offsets, joint=True, instances=True, second=False)
+    )

@@ -48,6 +48,7 @@ from bagwise.core.likelihoods.coupled.moments import (
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_choice, check_number
 from bagwise.core.posteriors.coupled import CoupledPredictor
+from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.warnings import warn_user
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
@@ -299,10 +300,7 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
 
     def _predictor(self, bags: Bags) -> Any:
         if self.coupling_ == 0:
-            return self.posterior_
-        return CoupledPredictor(
-            self.posterior_,
-            self.coupling_,
-            self._neighbor_graph(bags),
-            bags.offsets,
-        )
+            return super()._predictor(bags)
+        graph = self._neighbor_graph(bags)
+        coupled = CoupledPredictor(self.posterior_, self.coupling_, graph, bags.offsets)
+        return Predictor(coupled, self._fitted_likelihood())

@@ -20,7 +20,6 @@ from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
 from bagwise.core.calibration.left_out import SCORES, LeftOut, kept_off, score_moments
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
-from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted
 from bagwise.core.links import LOG_SQRT_2PI, Probit
 
@@ -215,10 +214,7 @@ def too_many(bags: Bags) -> str | None:
 
 
 def calibrated_probability(
-    calibration: BagCalibration | None,
-    found: Predicted,
-    likelihood: BagLikelihood,
-    why_not: str | None,
+    calibration: BagCalibration | None, found: Predicted, why_not: str | None
 ) -> tuple[Array, Array]:
     """(B, 2) probabilities and the posterior standard deviation of each bag's."""
     if calibration is None:
@@ -227,6 +223,6 @@ def calibrated_probability(
             f"no calibration ({why_not}); set it, or 'auto', before fit, or go on with "
             "bag_score='joint'"
         )
-    negative, positive, stds = score_moments(found, likelihood)
+    negative, positive, stds = score_moments(found)
     both = calibration.both(kept_off(np.log(positive) - np.log(negative)))
     return both, calibration.deviation(negative, positive, stds)

@@ -17,7 +17,6 @@ from scipy import special
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
-from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
 
 Array = NDArray[Any]
@@ -87,17 +86,17 @@ def _fold(
     return refit(np.flatnonzero(~out))(bags[np.flatnonzero(out)])
 
 
-def scores_of(found: Predicted, likelihood: BagLikelihood) -> Scores:
+def scores_of(found: Predicted) -> Scores:
     """Logits of SCORES and of instances, from one pass that found both parts."""
     assert found.instances is not None
-    negative, positive, _ = score_moments(found, likelihood)
+    negative, positive, _ = score_moments(found)
     bag_scores = kept_off(np.log(positive) - np.log(negative))
     return bag_scores, kept_off(log_odds(found.instances))
 
 
-def score_moments(found: Predicted, likelihood: BagLikelihood) -> tuple[Array, Array, Array]:
+def score_moments(found: Predicted) -> tuple[Array, Array, Array]:
     """P(negative), P(positive) and std of both scores, (B, 2) each."""
-    parts = [likelihood.of_bags(found, score) for score in SCORES]
+    parts = [found.bags(score) for score in SCORES]
     negative = np.column_stack([np.exp(part.log_negative) for part in parts])
     positive = np.column_stack([np.exp(part.log_positive) for part in parts])
     stds = np.column_stack([part.std for part in parts])

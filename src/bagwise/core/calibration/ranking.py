@@ -11,7 +11,6 @@ from scipy.stats import rankdata
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
-from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted, log_odds
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.warnings import NearChanceWarning, warn_user
@@ -106,7 +105,6 @@ def some_of_each_class(bags: Bags, T: Flags, max_rows: int) -> NDArray[np.intp]:
 
 def check_ranking(
     predictor: Callable[[Bags], Any],
-    likelihood: BagLikelihood,
     bags: Bags,
     T: Flags,
     score: str,
@@ -128,6 +126,6 @@ def check_ranking(
         )
     except BREAKDOWNS:
         return  # the fit has succeeded; predictions will say what is wrong with them
-    own, best = (log_odds(likelihood.of_bags(found, name)) for name in (score, "max"))
+    own, best = (log_odds(found.bags(name)) for name in (score, "max"))
     fitted = "even the bags that the model was fitted to"
     warn_near_chance(own, ranked, T[some], fitted, remedies, best)

@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
-from bagwise.core.likelihoods.bag_scores import Predicted
 from bagwise.core.links import Link, Moments
 
 Array = NDArray[Any]
@@ -127,12 +126,12 @@ class BagLikelihood:
         """alpha = P(T = 1 | no positive instance) and beta = P(T = 0 | some), alpha + beta < 1."""
         return 1 / (1 + self.H), 1 / (1 + self.H)
 
-    def of_bags(self, found: Predicted, score: str) -> Moments:
-        """P(T_b) of bags by a score, averaged over the posterior.
+    def of_bags(self, some_positive: Moments) -> Moments:
+        """P(T_b) to predict, averaged over the posterior, from that of a positive instance.
 
         H is about labels that were written down wrongly: what is predicted is the right one.
         """
-        return found.some_positive(score)
+        return some_positive
 
     def with_H(self, H: float) -> BagLikelihood:
         """The same link with another reliability of bag labels."""

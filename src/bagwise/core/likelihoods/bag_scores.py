@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Moments
 from bagwise.core.parameters import check_choice
 
@@ -24,6 +25,12 @@ class Predicted:
     offsets: Array  # (B + 1,)
     instances: Moments | None  # (N,)
     joint: Moments | None  # (B,) of P0 = prod_n P(y_n = 0 | f_n)
+    likelihood: BagLikelihood | None = None  # whose bag labels are asked for
+
+    def bags(self, score: str) -> Moments:
+        """P(T) of each bag by a score; without a likelihood, whether it holds a positive."""
+        some = self.some_positive(score)
+        return some if self.likelihood is None else self.likelihood.of_bags(some)
 
     def some_positive(self, score: str) -> Moments:
         """Whether each bag holds a positive instance, by a score whose parts were asked for.

@@ -68,7 +68,7 @@ class CoupledPredictor:
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Bag probability and its standard deviation; see `Posterior.bags`."""
-        found = self.predicted(X, offsets, **parts_of(score)).some_positive(score)
+        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
         return np.exp(found.log_positive), found.std
 
     def given_labels(

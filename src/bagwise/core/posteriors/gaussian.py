@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -71,7 +71,7 @@ class FeaturePosterior(ABC):
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Probability that a bag holds a positive, and its posterior standard deviation."""
         joint = score == "joint"
-        found = self.predicted(X, offsets, joint=joint, instances=not joint).some_positive(score)
+        found = self.predicted(X, offsets, joint=joint, instances=not joint).bags(score)
         return np.exp(found.log_positive), found.std
 
     def predicted(
@@ -216,6 +216,32 @@ class FeaturePosterior(ABC):
     def _S_root(self) -> Array:
         """R with R R' = S, the directions of largest variance first."""
         return ordered_root(self.S)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A posterior with the likelihood whose bag labels are asked for."""
+
+    posterior: Any  # a FeaturePosterior, or what answers in its place
+    likelihood: BagLikelihood
+
+    def instances(self, X: Array) -> tuple[Array, Array]:
+        """P(y_n = 1) and its standard deviation; see `FeaturePosterior.instances`."""
+        found: tuple[Array, Array] = self.posterior.instances(X)
+        return found
+
+    def predicted(self, X: Array, offsets: Array, **asked: Any) -> Predicted:
+        """What predictions are made of; see `FeaturePosterior.predicted`."""
+        found = self.posterior.predicted(X, offsets, **asked)
+        return replace(found, likelihood=self.likelihood)
+
+    def given_labels(
+        self, X: Array, offsets: Array, labels: Sequence[BagLabels]
+    ) -> tuple[Array, Array]:
+        """P(y_n | bag label, known labels), (n, 2), and its standard deviation, (n,)."""
+        found: tuple[Array, Array]
+        found = self.posterior.given_labels(X, offsets, labels, self.likelihood)
+        return found
 
 
 def _joined(parts: list[Moments]) -> Moments | None:
