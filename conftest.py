@@ -8,6 +8,8 @@ import pytest
 
 # Their files import torch, so that collecting them fails without it; tests/deep say why they skip.
 collect_ignore_glob = [] if find_spec("torch") else ["src/bagwise/deep/*.py"]
+# Importing it registers a model and more, which only those tests may see that ask for it.
+collect_ignore = ["tests/own_extensions.py"]
 
 
 @pytest.fixture(autouse=True)

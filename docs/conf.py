@@ -1,9 +1,13 @@
 """Configuration of the documentation site; `make docs` builds it."""
 
 import os
+import sys
 from importlib.metadata import version as installed
 from importlib.util import find_spec
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import draw_house
 
 project = "bagwise"
 author = "The bagwise developers"
@@ -66,6 +70,12 @@ def skip_plumbing(app, what, name, obj, skip, options):
     return True if plumbing else None
 
 
+def draw(app, config):
+    """Draw the picture that `architecture.md` shows."""
+    draw_house.write(Path(app.srcdir) / "generated" / "house.svg")
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.connect("config-inited", draw)
     app.connect("autodoc-skip-member", skip_plumbing)

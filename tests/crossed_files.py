@@ -1,4 +1,6 @@
-"""Which files of the package a fit goes through: `python tests/crossed_files.py`.
+"""Which files of the package a fit goes through: `python tests/crossed_files.py fit`.
+
+In place of `fit`, `predict` or `command` (`bagwise fit table.csv`).
 
 Counted are files of which a function is called; what runs while a module is imported is not.
 """
@@ -52,6 +54,15 @@ def files_of_fit() -> list[str]:
     return crossed_files(lambda: model.fit(bags))
 
 
+def files_of_predict() -> list[str]:
+    """Files that `model.predict_proba(bags)` goes through."""
+    import bagwise as bw
+
+    bags = bags_of_points()
+    model = bw.ProbitVGPMIL(random_state=0).fit(bags)
+    return crossed_files(lambda: model.predict_proba(bags))
+
+
 def files_of_command() -> list[str]:
     """Files that `bagwise fit table.csv` goes through."""
     from typer.testing import CliRunner
@@ -69,7 +80,14 @@ def files_of_command() -> list[str]:
     return found
 
 
+TRACES = {
+    "fit": ("ProbitVGPMIL().fit", files_of_fit),
+    "predict": ("predict_proba", files_of_predict),
+    "command": ("bagwise fit table.csv", files_of_command),
+}
+
 if __name__ == "__main__":
-    for name, files in (("fit", files_of_fit()), ("bagwise fit", files_of_command())):
-        print(f"{name}: {len(files)} files")
-        print(*(f"  {file}" for file in files), sep="\n")
+    what, trace = TRACES[sys.argv[1]]
+    files = trace()
+    print(f"`{what}` goes through {len(files)} files")
+    print(*(f"    {file}" for file in files), sep="\n")

@@ -1,8 +1,7 @@
 """Covariance functions: cross-covariances, diagonals and gradients in log-parameters.
 
 A kernel is a frozen dataclass with positive parameters. `theta` is the vector of their
-logarithms, which is what learning moves. A new kernel is one class with `cross`, `diag`,
-`pullback`, `pullback_diag`; the contract tests find it by themselves.
+logarithms, which is what learning moves. A new kernel is one such class below `Kernel`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,13 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
 class Kernel(ABC):
-    """A positive semi-definite function k(x, x') with log-parameters `theta`."""
+    """A positive semi-definite function k(x, x') with log-parameters `theta`.
+
+    A kernel is a frozen dataclass whose fields are its positive parameters, with five methods:
+    `cross` and `diag` are its values, `pullback` and `pullback_diag` their gradients in `theta`,
+    and `anchored` says where learning starts; `check_features` where it needs that many features.
+    Model files hold every kernel whose module has been imported.
+    """
 
     @abstractmethod
     def cross(self, X: Array, Z: Array) -> Array:
@@ -62,7 +67,10 @@ class Kernel(ABC):
 
     @abstractmethod
     def anchored(self, variance: float, lengthscale: float) -> Kernel:
-        """The same kind of kernel with parameters that suit data of that spread."""
+        """The same kind of kernel with parameters that suit data of that spread.
+
+        It is where learning starts, and the centre of the prior of `theta`.
+        """
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum((*_terms(self), *_terms(other)))

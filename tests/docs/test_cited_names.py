@@ -297,3 +297,24 @@ def test_missing_symbols_are_found() -> None:
         "Bags.no_such_method",
         "no_such_name",
     ]
+
+
+# --- The way of a fit, and of a prediction -------------------------------------------------------
+
+
+def steps() -> list[str]:
+    """The numbered items of docs/architecture.md."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    return re.findall(r"^\d+\. (.*?)(?=^\d+\. |\n\n)", text, re.MULTILINE | re.DOTALL)
+
+
+def test_both_ways_have_ten_steps() -> None:
+    assert len(steps()) == 20
+
+
+@pytest.mark.parametrize("step", steps(), ids=lambda text: code_spans(text)[0])
+def test_names_of_a_step_are_in_its_files(step: str) -> None:
+    spans = code_spans(step)
+    files = [f"`{span}`" for span in spans if span.endswith(".py")]
+    names = [f"`{span}`" for span in spans if not span.endswith(".py")]
+    assert not missing_in(" ".join(names), " ".join(files))

@@ -20,7 +20,7 @@ AUTO_NEIGHBORS = 4  # where the instances lie on no grid: as many as a cell has 
 STRAY_SHARE = 0.05  # of the points may lie off the grid
 MAX_STRIDES = 8  # gaps that are tried as strides
 CELL_TOLERANCE = 0.05  # of a stride: how far from its cell's centre a point may lie
-RULES = '"auto", "chain", ("radius", r), ("knn", k) or a sparse (N, N) matrix'
+RULES = '"auto", "chain", ("radius", r), ("knn", k), a function or a sparse (N, N) matrix'
 
 
 def neighbor_graph(

@@ -22,6 +22,7 @@ TRAPEZOID = ((1.4, 1.0, 6.0), (2.8, 0.5, 8.0), (5.6, 0.25, 9.0))
 TRAPEZOID_WIDTHS = (1.0, 3.0, 9.0)  # classes of single averages, each with steps 0.8 / width
 REACH = 8.0  # standard deviations on either side of an integrand's mode
 FEW_ANGLES, MANY_ANGLES = 6, 24
+LINKS: dict[str, type[Link]] = {}  # by name; classes add themselves when they are defined
 
 
 class Moments(NamedTuple):
@@ -33,14 +34,10 @@ class Moments(NamedTuple):
 
     @property
     def std(self) -> Array:
-        """Standard deviation of P(y | f)."""
-        return deviation(self.log_negative, self.log_ratio)
-
-
-def deviation(log_first: Array, log_ratio: Array) -> Array:
-    """sqrt(E[P^2] - E[P]^2) from log E[P] and log E[P^2] - 2 log E[P]."""
-    # In logs, since the ratio of a rare event's moments overflows.
-    return np.where(log_ratio <= 0, 0.0, np.exp(log_first + 0.5 * log_expm1(log_ratio)))
+        """Standard deviation of P(y | f): sqrt(E[P^2] - E[P]^2)."""
+        # In logs, since the ratio of a rare event's moments overflows.
+        spread = np.exp(self.log_negative + 0.5 * log_expm1(self.log_ratio))
+        return np.where(self.log_ratio <= 0, 0.0, spread)
 
 
 def log_expm1(x: Array) -> Array:
@@ -54,13 +51,21 @@ def log_expm1(x: Array) -> Array:
 
 
 class Link(ABC):
-    """P(y = 1 | z) of a symmetric link, through l(z) = log P(y = 0 | z).
+    """P(y = 1 | z) of a symmetric link, P(y = 0 | z) = P(y = 1 | -z), by l(z) = log P(y = 0 | z).
 
-    The hazard is r = -l' > 0; kappa = l''/l' and chi = l'''/l' complete the derivatives.
+    The hazard is r = -l' > 0; kappa = l''/l' and chi = l'''/l' complete the derivatives. A link has
+    a `name`, a `residual_weight` and the six methods below that are abstract: four of them for
+    fits, `moments` and `log_smoothed` for predictions. It takes no arguments.
     """
 
-    name: str  # by which posteriors know it
+    name: str  # by which model files know it
     residual_weight: float  # a residual variance kt divides z by sqrt(1 + residual_weight * kt)
+
+    def __init_subclass__(cls) -> None:
+        known = LINKS.setdefault(cls.name, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"{known!r} is the link {cls.name!r} of model files; choose a new name")
+        LINKS[cls.name] = cls
 
     @abstractmethod
     def log_negative(self, z: Array) -> Array:

@@ -22,8 +22,9 @@ from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
 from bagwise.core.parameters import check_integer, generator, plain_seed
-from bagwise.core.posteriors.gaussian import Predicted, columns, parts_of
+from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
@@ -226,9 +227,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         unknown = np.full(bags.n_instances, np.nan) if known is None else known
         parts = np.split(unknown, bags.offsets[1:-1])
         labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
-        predictor, likelihood = self._predictor(bags), self._fitted_likelihood()
         with self._predicting(bags):
-            both, std = predictor.given_labels(bags.X, bags.offsets, labels, likelihood)
+            both, std = self._predictor(bags).given_labels(bags.X, bags.offsets, labels)
         return (both, std) if return_std else both
 
     def predict_all(self, X: Any, *, y: ArrayLike | None = None) -> Predictions:
@@ -318,8 +318,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         return tags
 
     def _predictor(self, bags: Bags) -> Any:
-        """What answers `instances` and `bags` for these bags."""
-        return self.posterior_
+        """What answers questions about these bags."""
+        return Predictor(self.posterior_, self._fitted_likelihood())
 
     def _likelihood(self) -> BagLikelihood:
         """What bag labels say about instances, as a fit begins."""

@@ -30,7 +30,7 @@ from bagwise.core.calibration.pooled import PooledRegression, bag_means
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Monitor
-from bagwise.core.posteriors.gaussian import Predicted, columns, parts_of
+from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models._refits import scores_by_refits
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.graphs import neighbor_graph
+from bagwise.bags.graphs import check_graph, neighbor_graph
 from bagwise.core.features import whitener
 from bagwise.core.inference.coupling import (
     agreement,
@@ -48,6 +48,7 @@ from bagwise.core.likelihoods.coupled.moments import (
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_choice, check_number
 from bagwise.core.posteriors.coupled import CoupledPredictor
+from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.warnings import warn_user
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
@@ -167,8 +168,9 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
         model without coupling can tell; 0 where that may be chance. `coupling_gains_` has what was
         tried. At 0 the model is `ProbitVGPMIL`.
     neighbors : "auto" (from `coords`: adjacent cells of a grid, else the 4 nearest), "chain"
-        (consecutive rows, e.g. slices), ("radius", r), ("knn", k), or a sparse (N, N) graph,
-        which then serves for these bags only.
+        (consecutive rows, e.g. slices), ("radius", r), ("knn", k), a function that returns the
+        sparse (N, N) graph of any Bags, or such a graph, which then serves for these bags only.
+        Model files hold a function that is an object of a class given to `bagwise.io.register`.
     moments : how the labels of a bag are averaged over,
         "ep" (expectation propagation), or "diagonal" as published.
 
@@ -213,7 +215,7 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
     def _parts(self, init: Init = None) -> Parts:
         """The first fit is without the coupling."""
         likelihood = BagLikelihood(Probit())
-        given = not isinstance(self.neighbors, str | tuple | list)
+        given = not (isinstance(self.neighbors, str | tuple | list) or callable(self.neighbors))
         return Parts(
             likelihood,
             IsingSites(0.0, integrate_residual=self.approximation == "fitc"),
@@ -226,6 +228,8 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
         )
 
     def _neighbor_graph(self, bags: Bags) -> Any:
+        if callable(self.neighbors):
+            return check_graph(self.neighbors(bags), bags.offsets)
         alone = len(bags) == bags.n_instances and isinstance(self.neighbors, str)
         # Bags of one have no neighbours, whatever the rule, and need no coordinates.
         rule = "chain" if alone else self.neighbors
@@ -296,10 +300,7 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
 
     def _predictor(self, bags: Bags) -> Any:
         if self.coupling_ == 0:
-            return self.posterior_
-        return CoupledPredictor(
-            self.posterior_,
-            self.coupling_,
-            self._neighbor_graph(bags),
-            bags.offsets,
-        )
+            return super()._predictor(bags)
+        graph = self._neighbor_graph(bags)
+        coupled = CoupledPredictor(self.posterior_, self.coupling_, graph, bags.offsets)
+        return Predictor(coupled, self._fitted_likelihood())

@@ -244,7 +244,8 @@ class VGPMIL(LogisticMIL, alias="vgpmil"):
         a logistic regression on the first and the last for training bags left out of five more
         fits (`calibration_`); or "auto" (default): "calibrated" with at least 3 bags of each
         class, hyperparameters that are learned and no sampling, otherwise "joint". Of more than
-        100,000 instances a sample of whole bags is left out. `bag_score_` tells which, `why_not_calibrated_` why.
+        100,000 instances a sample of whole bags is left out. `bag_score_` tells which,
+        `why_not_calibrated_` why.
     instance_score : where instance probabilities come from. "posterior" is the model's: as few
         positives as bag labels require. "calibrated" puts them between that and the other end
         that bag labels allow (`predict_instance_range`), by the instances of the same left-out

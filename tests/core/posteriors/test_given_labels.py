@@ -11,7 +11,7 @@ import bagwise as bw
 from bagwise.bags.graphs import neighbor_graph
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.coupled.blocks import Coupling
-from bagwise.core.posteriors.gaussian import LINKS
+from bagwise.core.links import LINKS
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
 from bagwise.models import MODELS
 from brute_force import LOG_POSITIVE, label_vectors, log_bag_given_labels

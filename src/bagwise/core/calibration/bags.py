@@ -30,8 +30,8 @@ from bagwise.core.calibration.pooled import (
     left_out_logits,
 )
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
+from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted
 from bagwise.core.links import LOG_SQRT_2PI, Probit
-from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.core.calibration.left_out import kept_off
+from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
 from bagwise.core.parameters import check_number
-from bagwise.core.posteriors.gaussian import Predicted, log_odds
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]

@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.ranking import class_counts
-from bagwise.core.posteriors.gaussian import Predicted, log_odds
+from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]

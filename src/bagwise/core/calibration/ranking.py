@@ -11,8 +11,8 @@ from scipy.stats import rankdata
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
+from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted, log_odds
 from bagwise.core.linalg import BREAKDOWNS
-from bagwise.core.posteriors.gaussian import BAG_SCORES, Predicted, log_odds
 from bagwise.core.warnings import NearChanceWarning, warn_user
 
 Array = NDArray[Any]

@@ -229,6 +229,8 @@ class Decoder:
         fields = {k: self.decode(v, depth + 1) for k, v in encoded.items()}
         try:
             return cls(**fields)
+        except ModelFileError:
+            raise
         except Exception as error:
             raise ModelFileError(
                 f"its {name} cannot be rebuilt ({describe(error)}); save the model again"

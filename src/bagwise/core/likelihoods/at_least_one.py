@@ -2,15 +2,19 @@
 
 One object serves posterior, bound and prediction. For the free instances of a bag let
 l(z) = log P(y = 0 | z) and L_b = sum_n l(z_n) = log P0, the log-probability that all are
-negative. With h = 1/H and c = 1 - h, the noisy maximum of [V17, Eq. 3] gives
+negative. A rule says how often T is the other label: alpha = P(T = 1 | all are negative) and
+beta = P(T = 0 | one is positive). With h = alpha / (1 - beta) where T = 1, beta / (1 - alpha) where
+T = 0, and c = 1 - h,
 
-    log p(T_b | z_b) = F(L_b) - log(1 + h),   F = log(1 - c e^L) (T = 1),  log(h + c e^L) (T = 0),
+    log p(T_b | z_b) = F(L_b) + log(1 - beta),   F = log(1 - c e^L)  (T = 1),
+                       F(L_b) + log(1 - alpha),  F = log(h + c e^L)  (T = 0),
 
 and every update is a derivative of it: E[y_n] = p_n + d/dz_n for the logistic link,
 E[m_n] = mu_n + s_n d/dz_n for the probit link. Known instance labels contribute
 log P(y_n | z_n) by themselves and leave the product; a known positive settles its bag. Where
 known labels contradict the bag's, the bag is mislabelled and counts log h.
-H = inf is the exact "at least one positive" rule.
+The noisy maximum of [V17, Eq. 3] has alpha = beta = 1 / (1 + H), h = 1 / H; H = inf is the exact
+"at least one positive" rule.
 
 Rows that stand for others carry a weight w_n: it multiplies l(z_n), or log P(y_n | z_n) where the
 label is known, so that a weight of 3 is a row that is there three times.
@@ -26,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
 
-from bagwise.core.links import Link
+from bagwise.core.links import Link, Moments
 
 Array = NDArray[Any]
 
@@ -92,7 +96,10 @@ class Targets:
 
 
 class BagLikelihood:
-    """log p(T_b | z_b) of the noisy maximum over a link, with three derivatives.
+    """log p(T_b | z_b) of the noisy maximum over a link, with three derivatives, and predictions.
+
+    Another rule is a subclass that says how often labels are the other one (`rates`) and, where
+    that is more than a mistake of who wrote the label down, what to predict (`of_bags`).
 
     >>> from bagwise.core.links import Logistic
     >>> t = Targets(np.array([0]), np.array([2]), np.array([True]))
@@ -106,10 +113,25 @@ class BagLikelihood:
             raise ValueError(f"H must be greater than 1 (inf is the exact MIL rule), got {H!r}")
         self.link = link
         self.H = float(H)
-        self.h = 1.0 / self.H
-        self._log_c = float(np.log1p(-self.h))
-        self._log_h = -np.inf if np.isinf(self.H) else -float(np.log(self.H))
+        alpha, beta = self.rates()
+        if not (alpha >= 0 and beta >= 0 and alpha + beta < 1):
+            raise ValueError(f"rates must be from 0 and sum to less than 1, got {alpha}, {beta}")
+        self.h = (beta / (1 - alpha), alpha / (1 - beta))  # of T = 0 and of T = 1
+        self._log_right = (float(np.log1p(-alpha)), float(np.log1p(-beta)))
+        self._log_c = tuple(float(np.log1p(-h)) for h in self.h)
+        self._log_h = tuple(-np.inf if h == 0 else float(np.log(h)) for h in self.h)
         self._log_contradiction = self._log_h
+
+    def rates(self) -> tuple[float, float]:
+        """alpha = P(T = 1 | no positive instance) and beta = P(T = 0 | some), alpha + beta < 1."""
+        return 1 / (1 + self.H), 1 / (1 + self.H)
+
+    def of_bags(self, some_positive: Moments) -> Moments:
+        """P(T_b) to predict, averaged over the posterior, from that of a positive instance.
+
+        H is about labels that were written down wrongly: what is predicted is the right one.
+        """
+        return some_positive
 
     def with_H(self, H: float) -> BagLikelihood:
         """The same link with another reliability of bag labels."""
@@ -145,12 +167,12 @@ class BagLikelihood:
         value = np.where(targets.T, self._F_positive(x_log), self._F_negative(x_log))
         if targets.known is not None:
             agrees = targets.settled == targets.T
-            fixed = np.where(agrees, 0.0, self._log_contradiction)
+            fixed = np.where(agrees, 0.0, by_label(self._log_contradiction, targets.T))
             value = np.where(targets.decided, fixed, value)
             sign = np.where(targets.known == 1, -1.0, 1.0)
             own = np.where(targets.free, 0.0, self.link.log_negative(sign * z))
             value = value + targets.sum_bags(targets.weighed(own))
-        return value - np.log1p(self.h)
+        return value + by_label(self._log_right, targets.T)
 
     def _gradient(self, z: Array, x_log: Array, targets: Targets) -> Array:
         u, _ = self._slopes(targets.log_weighed(self.link.log_hazard(z)), x_log, targets)
@@ -162,12 +184,12 @@ class BagLikelihood:
         return np.where(targets.free, g, np.where(positive, own, -own))
 
     def log_label(self, x_log: Array, T: bool) -> tuple[Array, Array]:
-        """log P(T | P0) and log P(T | y_n = 1) - log P(T | P0), (1 + h) left out, x = -log P0.
+        """log P(T | P0) and log P(T | y_n = 1) - log P(T | P0), constants left out, x = -log P0.
 
         The sum of the second and log P(y_n = 1) is log P(y_n = 1 | T): [C24, Alg. 1]'s q(y_n).
         """
         log_prob = self._F_positive(x_log) if T else self._F_negative(x_log)
-        return log_prob, (0.0 if T else self._log_h) - log_prob
+        return log_prob, (0.0 if T else self._log_h[0]) - log_prob
 
     def curvature(self, z: Array, targets: Targets) -> Curvature:
         """Second derivatives, with what the third ones need."""
@@ -229,12 +251,12 @@ class BagLikelihood:
     def _log_F_derivatives(self, x_log: Array, T: Array) -> tuple[Array, Array]:
         """log|F'| and log|F''| as functions of log(-L)."""
         # Positive bags: |F'| = rho = c P0 / (1 - c P0), |F''| = rho (1 + rho).
-        y_log = self._log_minus_log_cP0(x_log)
+        y_log = self._log_minus_log_cP0(x_log, T)
         y = np.exp(y_log)
         log_1m = _log_one_minus_exp_minus(y_log)
         log_rho, log_1p_rho = -y - log_1m, -log_1m
         # Negative bags: F' = tau = c P0 / (h + c P0), F'' = tau (1 - tau).
-        logit = -y - self._log_h
+        logit = -y - self._log_h[0]
         log_tau, log_1m_tau = special.log_expit(logit), special.log_expit(-logit)
         return (
             np.where(T, log_rho, log_tau),
@@ -242,16 +264,22 @@ class BagLikelihood:
         )
 
     def _F_positive(self, x_log: Array) -> Array:
-        return _log_one_minus_exp_minus(self._log_minus_log_cP0(x_log))
+        return _log_one_minus_exp_minus(self._log_minus_log_cP0(x_log, True))
 
     def _F_negative(self, x_log: Array) -> Array:
-        return np.logaddexp(self._log_h, self._log_c - np.exp(x_log))
+        return np.logaddexp(self._log_h[0], self._log_c[0] - np.exp(x_log))
 
-    def _log_minus_log_cP0(self, x_log: Array) -> Array:
+    def _log_minus_log_cP0(self, x_log: Array, T: Array | bool) -> Array:
         """log(-log(c P0))."""
-        if self._log_c == 0.0:
+        if not any(self._log_c):
             return x_log
-        return np.logaddexp(x_log, np.log(-self._log_c))
+        with np.errstate(divide="ignore"):  # c = 1
+            return np.logaddexp(x_log, np.log(-by_label(self._log_c, T)))
+
+
+def by_label(pair: tuple[float, ...], T: Array | bool) -> Array:
+    """The first value where T = 0, the second where T = 1."""
+    return np.where(T, pair[1], pair[0])
 
 
 @dataclass(frozen=True)

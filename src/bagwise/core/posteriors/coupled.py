@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.bag_scores import Predicted, parts_of
 from bagwise.core.likelihoods.coupled.blocks import (
     Coupling,
     DensePrior,
@@ -21,9 +22,9 @@ from bagwise.core.likelihoods.coupled.blocks import (
 )
 from bagwise.core.likelihoods.coupled.ep import log_orthant, orthant_ep
 from bagwise.core.links import Moments
-from bagwise.core.posteriors.gaussian import LABEL_DRAWS, Posterior, Predicted, parts_of
+from bagwise.core.posteriors.gaussian import LABEL_DRAWS, Posterior
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels, log_minus_log
-from bagwise.core.posteriors.joint import standard_normal
+from bagwise.core.posteriors.points import standard_normal
 
 Array = NDArray[Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,58 +14,22 @@ from numpy.typing import NDArray
 
 from bagwise.bags.rows import scaled_rows
 from bagwise.core.features import Whitener, whitener
+from bagwise.core.files.codec import ModelFileError
 from bagwise.core.inference.passes import DEFAULT_CHUNK, bag_cuts
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.links import Link, Logistic, Moments, Probit
-from bagwise.core.parameters import check_choice, check_integer, check_number
+from bagwise.core.likelihoods.bag_scores import Predicted, within_bounds
+from bagwise.core.links import LINKS, Link, Moments
+from bagwise.core.parameters import check_integer, check_number
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
-from bagwise.core.posteriors.joint import STAGES, Draws, Latents, joint_moments, standard_normal
+from bagwise.core.posteriors.joint import STAGES, joint_moments
+from bagwise.core.posteriors.points import Draws, Latents, standard_normal
 from bagwise.core.residuals import factor_residuals, split_residuals
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
 
-LINKS: dict[str, type[Link]] = {kind.name: kind for kind in (Logistic, Probit)}
-BAG_SCORES = ("joint", "noisy-or", "max")
 LABEL_DRAWS = 1024  # of f, for probabilities given labels
 LARGEST = 1e100  # of any number in a posterior; squares of larger ones overflow
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What one pass over the features finds out about bags and their instances."""
-
-    offsets: Array  # (B + 1,)
-    instances: Moments | None  # (N,)
-    joint: Moments | None  # (B,)
-    pooled: Array | None = None  # (B,) logits of mean features, where bags are calibrated by them
-
-    def bags(self, score: str) -> Moments:
-        """The probability of each bag, by a score whose parts were asked for."""
-        check_choice("bag_score", score, BAG_SCORES)
-        found = self.joint if score == "joint" else self.instances
-        if found is None:
-            raise ValueError(f"bag_score={score!r} needs what this pass was not asked for")
-        if score == "joint":
-            return found
-        combined = most_probable if score == "max" else noisy_or
-        return combined(found, self.offsets)
-
-
-def columns(found: Moments | None) -> tuple[Array, Array]:
-    """Probabilities of both labels, each with all its digits, and their standard deviation."""
-    assert found is not None
-    return np.exp(np.column_stack([found.log_negative, found.log_positive])), found.std
-
-
-def log_odds(found: Moments) -> Array:
-    """log P(y = 1) - log P(y = 0): no ties where probabilities round to 0 or 1."""
-    return found.log_positive - found.log_negative
-
-
-def parts_of(score: str) -> dict[str, bool]:
-    """What a pass must find for a bag score."""
-    return {"joint": score == "joint", "instances": score != "joint"}
 
 
 class FeaturePosterior(ABC):
@@ -105,12 +69,7 @@ class FeaturePosterior(ABC):
         return np.exp(found.instances.log_positive), found.instances.std
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
-        """Probability that a bag is positive, and its posterior standard deviation.
-
-        ``joint`` integrates over what all instances of a bag share, ``noisy-or`` takes
-        instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
-        """
-        check_choice("bag_score", score, BAG_SCORES)
+        """Probability that a bag holds a positive, and its posterior standard deviation."""
         joint = score == "joint"
         found = self.predicted(X, offsets, joint=joint, instances=not joint).bags(score)
         return np.exp(found.log_positive), found.std
@@ -259,6 +218,32 @@ class FeaturePosterior(ABC):
         return ordered_root(self.S)
 
 
+@dataclass(frozen=True)
+class Predictor:
+    """A posterior with the likelihood whose bag labels are asked for."""
+
+    posterior: Any  # a FeaturePosterior, or what answers in its place
+    likelihood: BagLikelihood
+
+    def instances(self, X: Array) -> tuple[Array, Array]:
+        """P(y_n = 1) and its standard deviation; see `FeaturePosterior.instances`."""
+        found: tuple[Array, Array] = self.posterior.instances(X)
+        return found
+
+    def predicted(self, X: Array, offsets: Array, **asked: Any) -> Predicted:
+        """What predictions are made of; see `FeaturePosterior.predicted`."""
+        found = self.posterior.predicted(X, offsets, **asked)
+        return replace(found, likelihood=self.likelihood)
+
+    def given_labels(
+        self, X: Array, offsets: Array, labels: Sequence[BagLabels]
+    ) -> tuple[Array, Array]:
+        """P(y_n | bag label, known labels), (n, 2), and its standard deviation, (n,)."""
+        found: tuple[Array, Array]
+        found = self.posterior.given_labels(X, offsets, labels, self.likelihood)
+        return found
+
+
 def _joined(parts: list[Moments]) -> Moments | None:
     if not parts:
         return None
@@ -308,7 +293,11 @@ class Posterior(FeaturePosterior):
         shapes = {"Z": (M, D), "m": (M,), "S": (M, M), "shift": (D,), "scale": (D,)}
         for name, shape in shapes.items():
             check_part(name, getattr(self, name), shape)
-        check_choice("posterior: link", self.link, LINKS)
+        if self.link not in LINKS:
+            raise ModelFileError(
+                f"its link is {self.link!r:.80}, which this program does not know; if it is your "
+                "own, import its module first"
+            )
         check_number("posterior: c0", self.c0)
         check_number("posterior: jitter", self.jitter, above=0)
         check_integer("posterior: seed", self.seed, at_least=0)
@@ -353,31 +342,3 @@ class Posterior(FeaturePosterior):
     def _S_root(self) -> Array:
         """R with R R' = S; its first directions are those that matter at the inducing points."""
         return ordered_root(self.S, self._whitener.L)
-
-
-def most_probable(found: Moments, offsets: Array) -> Moments:
-    """Each bag's most probable instance."""
-    logit = log_odds(found)
-    top = np.array([a + np.argmax(logit[a:b]) for a, b in itertools.pairwise(offsets)])
-    return Moments(*(x[top] for x in found))
-
-
-def within_bounds(bags: Moments, instances: Moments, starts: Array) -> Moments:
-    """max_n P(y_n = 1) <= P(T = 1) <= sum_n P(y_n = 1), which averages may miss by their error."""
-    low = np.maximum.reduceat(instances.log_positive, starts)
-    high = np.logaddexp.reduceat(instances.log_positive, starts)
-    positive = np.clip(bags.log_positive, low, np.minimum(high, 0.0))
-    negative = np.minimum(bags.log_negative, np.minimum.reduceat(instances.log_negative, starts))
-    rare = positive < np.log(0.5)
-    with np.errstate(divide="ignore"):  # the rarer label has the digits
-        negative = np.where(rare, np.log1p(-np.exp(positive)), negative)
-        positive = np.where(rare, positive, np.log1p(-np.exp(negative)))
-    return Moments(negative, positive, np.minimum(bags.log_ratio, -negative))
-
-
-def noisy_or(found: Moments, offsets: Array) -> Moments:
-    """1 - prod_n E[P(y_n = 0)] of each bag [C24, Eq. 34-37]."""
-    negative = np.add.reduceat(found.log_negative, offsets[:-1])
-    with np.errstate(divide="ignore"):  # a bag that cannot be positive
-        positive = np.log(-np.expm1(negative))
-    return Moments(negative, positive, np.add.reduceat(found.log_ratio, offsets[:-1]))

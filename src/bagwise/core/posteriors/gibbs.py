@@ -12,7 +12,7 @@ from scipy import special
 
 from bagwise.core.links import Moments, log_expm1
 from bagwise.core.posteriors.gaussian import Posterior
-from bagwise.core.posteriors.joint import Draws, standard_normal
+from bagwise.core.posteriors.points import Draws, standard_normal
 
 Array = NDArray[Any]
 

@@ -82,7 +82,7 @@ class BagLabels:
 
     def excluded(self, likelihood: BagLikelihood) -> bool:
         """Whether the label leaves no instance a chance: a negative bag at H = inf."""
-        return not self.T and np.isinf(likelihood.H)
+        return not self.T and likelihood.h[0] == 0
 
 
 def given_labels(
@@ -148,7 +148,7 @@ def _slope(
     """
     if labels.settled:
         return np.ones_like(log_p)
-    p, q, h = np.exp(log_p), np.exp(log_q), likelihood.h
+    p, q, h = np.exp(log_p), np.exp(log_q), likelihood.h[labels.T]
     log_cQ = np.minimum(np.log1p(-h) - np.exp(np.minimum(x_log, 700.0)) - log_q, 0.0)
     if labels.T:
         top, root = -np.expm1(log_cQ), p - q * np.expm1(log_cQ)

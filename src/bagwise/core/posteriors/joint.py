@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
-from scipy.stats import qmc
 
 from bagwise.core.links import Link, Moments
-from bagwise.core.residuals import DENSE, MAX_RANK, by_priority, stacks
+from bagwise.core.posteriors.points import Draws, Latents, Shift, newton_shift
 
 Array = NDArray[Any]
 
@@ -34,98 +32,6 @@ ABSOLUTE = 6e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
 RELATIVE = 0.01  # and of P0, relative to it: 0.02 is aimed at
 MOST_NUMBERS = 2**26  # rows times draws of a bag: the largest make do with fewer draws
 NUMBERS_AT_ONCE = 2**20  # rows times draws, 8 MiB
-NEWTON_STEPS = 8
-FIRST = 16  # directions of v that get the best points, before those of the residuals
-FIRST_RESIDUAL = 32  # and of the residuals, before the other directions of v
-KEPT_NUMBERS = 2**20  # of Sobol points that are kept, 8 MiB: scrambling takes longer than using
-MAX_SOBOL = 20_000  # dimensions; further directions get pseudo-random points
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Standard normal points, and what they make of v."""
-
-    normal: Array  # (S, M)
-    residual: Array  # (S, MAX_RANK)
-    v: Array  # (S, M) deviations of v from its mean
-
-
-def standard_normal(n: int, n_directions: int, seed: int) -> tuple[Array, Array]:
-    """Sobol points (n, n_directions) for v and (n, MAX_RANK) for residuals; more begin alike.
-
-    The first directions of each, which matter most, get the first dimensions.
-    """
-    total = n_directions + MAX_RANK
-    e = _sobol(n, min(total, MAX_SOBOL), seed)
-    if e.shape[1] < total:
-        rng = np.random.default_rng(seed)
-        e = np.hstack([e, rng.standard_normal((n, total - e.shape[1]))])
-    first = min(FIRST, n_directions)
-    cuts = np.cumsum([first, FIRST_RESIDUAL, n_directions - first])
-    v_first, r_first, v_rest, r_rest = np.split(e, cuts, axis=1)
-    return np.hstack([v_first, v_rest]), np.hstack([r_first, r_rest])
-
-
-def _sobol(n: int, d: int, seed: int) -> Array:
-    """Scrambled Sobol points (n, d) as standard normal ones; few of them are kept for next time."""
-    return _kept_sobol(n, d, seed) if n * d <= KEPT_NUMBERS else _kept_sobol.__wrapped__(n, d, seed)
-
-
-@lru_cache(maxsize=8)
-def _kept_sobol(n: int, d: int, seed: int) -> Array:
-    points = qmc.Sobol(d, scramble=True, seed=seed).random(n)
-    return special.ndtri(np.clip(points, 1e-12, 1 - 1e-12))
-
-
-@dataclass(frozen=True)
-class Latents:
-    """What is known of f in some bags: f = mu + A (v - m) + G e + r, r_n ~ N(0, rest_n)."""
-
-    expected: Array  # (n,) P(y_n = 1)
-    square: Array  # (n,) E[P(y_n = 1 | f_n)^2]
-    mu: Array  # (n,)
-    A: Array  # (n, M)
-    G: Array  # (n, rank)
-    rest: Array  # (n,)
-    starts: Array  # (B,)
-
-    def of(self, bags: Array) -> Latents:
-        """Some of the bags."""
-        sizes = self.sizes[bags]
-        starts = np.cumsum(sizes) - sizes
-        rows = np.arange(sizes.sum()) + np.repeat(self.starts[bags] - starts, sizes)
-        G, rest = self.G[rows], self.rest[rows]
-        known = self.expected[rows], self.square[rows]
-        return Latents(*known, self.mu[rows], self.A[rows], G, rest, starts)
-
-    @property
-    def sizes(self) -> Array:
-        """Rows of each bag."""
-        return np.diff(np.append(self.starts, len(self.mu)))
-
-    @property
-    def bag_index(self) -> Array:
-        """The bag of each row."""
-        return np.repeat(np.arange(len(self.starts)), self.sizes)
-
-
-@dataclass(frozen=True)
-class Shift:
-    """Where the points of each bag are moved to."""
-
-    normal: Array  # (B, M)
-    residual: Array  # (B, rank)
-
-    def of(self, bags: Array) -> Shift:
-        """Some of the bags."""
-        return Shift(self.normal[bags], self.residual[bags])
-
-    def log_weights(self, draws: Draws, some: slice) -> Array:
-        """log N(e + shift; 0, I) - log N(e; 0, I), (B, S)."""
-        dot = self.normal @ draws.normal[some].T
-        dot += self.residual @ draws.residual[some, : self.residual.shape[1]].T
-        norm = np.sum(self.normal**2, axis=1) + np.sum(self.residual**2, axis=1)
-        return -dot - 0.5 * norm[:, None]
 
 
 @dataclass(frozen=True)
@@ -243,7 +149,7 @@ def sample(
     n_bags, n_draws = len(latents.starts), some.stop - some.start
     log_p0, excess, log_ratio, squares = np.zeros((4, n_bags, n_draws))
     v, e = draws.v[some], draws.residual[some, : latents.G.shape[1]]
-    mu = latents.mu if shift is None else latents.mu + _moved(latents, shift, root)
+    mu = latents.mu if shift is None else latents.mu + shift.moved(latents, root)
     of_row = latents.bag_index
     at_once = max(1, NUMBERS_AT_ONCE // n_draws)
     for first in range(0, len(mu), at_once):
@@ -268,14 +174,6 @@ def sample(
     return Sampled(
         log_p0, excess, log_ratio if second else None, weights, squares if second else None
     )
-
-
-def _moved(latents: Latents, shift: Shift, root: Array | None) -> Array:
-    """What the shift adds to f, (n,)."""
-    assert root is not None
-    bag = latents.bag_index
-    of_v = np.einsum("nm,nm->n", latents.A, (shift.normal @ root.T)[bag])
-    return of_v + np.einsum("nr,nr->n", latents.G, shift.residual[bag])
 
 
 def estimated(found: Sampled) -> Estimate:
@@ -368,68 +266,3 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
         relative = np.where(likely, _controlled_spread(found, estimate, n), relative)
     ratio = np.where(moved | (ratio > 1), ratio, np.log1p(relative))
     return np.minimum(ratio, -negative)  # E[P0^2] <= E[P0]
-
-
-def newton_shift(
-    latents: Latents, link: Link, root: Array, wanted: Array, power: float = 1.0
-) -> Shift:
-    """About the most probable e of the bags wanted (B,) given that all their labels are negative.
-
-    With power 2, given that they are so twice.
-
-    Newton steps on log P0(e) - |e|^2 / 2, in terms of alpha with e = U'alpha: (I + W K) alpha =
-    W (f - mu) + gradient, K = U U', W = -d^2 log P / df^2. Any shift is valid; this one is good.
-    """
-    U = np.hstack([latents.A @ root, latents.G])
-    scale = 1 / np.sqrt(1 + link.residual_weight * latents.rest)
-    priority = link.hazard(latents.mu * scale) * scale * np.linalg.norm(U, axis=1)
-    e = np.zeros((len(latents.starts), U.shape[1]))
-    sizes = np.diff(np.append(latents.starts, len(U)))
-    order = by_priority(priority, latents.starts)
-    for stack in stacks(order, latents.starts, np.where(wanted, np.minimum(sizes, DENSE), 0)):
-        Ub = U[stack.rows] * stack.own[:, :, None]
-        alpha = _newton(
-            Ub @ Ub.transpose(0, 2, 1),
-            latents.mu[stack.rows],
-            scale[stack.rows],
-            stack.own * power,
-            link,
-        )
-        e[stack.bags] = np.einsum("bw,bwq->bq", alpha, Ub)
-    M = latents.A.shape[1]
-    return Shift(e[:, :M], e[:, M:])
-
-
-def _newton(K: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    """alpha (B, w) by damped Newton steps, each bag with its own step; `own` weighs the rows."""
-    alpha, step = np.zeros(mu.shape), np.ones(len(mu))
-    best = _height(K, alpha, mu, scale, own, link)
-    direction = _direction(K, alpha, mu, scale, own, link)
-    for _ in range(NEWTON_STEPS):
-        trial = alpha + step[:, None] * direction
-        height = _height(K, trial, mu, scale, own, link)
-        better = height > best
-        step = np.where(better, 1.0, 0.5 * step)
-        if np.any(better):
-            alpha[better], best[better] = trial[better], height[better]
-            direction[better] = _direction(
-                K[better], alpha[better], mu[better], scale[better], own[better], link
-            )
-    return alpha
-
-
-def _height(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    moved = np.einsum("bwx,bx->bw", K, alpha)
-    logs = own * link.log_negative(scale * (mu + moved))
-    return logs.sum(axis=1) - 0.5 * np.sum(alpha * moved, axis=1)
-
-
-def _direction(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    moved = np.einsum("bwx,bx->bw", K, alpha)
-    z = scale * (mu + moved)
-    r = link.hazard(z)
-    W = own * scale**2 * r * link.ratios(z, r)[0]
-    b = W * moved - own * scale * r
-    system = W[:, :, None] * K
-    system[:, range(K.shape[1]), range(K.shape[1])] += 1.0
-    return np.linalg.solve(system, b[:, :, None])[:, :, 0] - alpha
