@@ -102,7 +102,7 @@ def test_thinned_rows_are_those_of_a_serial_fit(
 ) -> None:
     monkeypatch.setattr("bagwise.core.inference.driver.LEARNING_ROWS", 240)
     bags = make_bags(24, 25)
-    model, learned = MODELS[name][0], SETTINGS | {"kernel": None}
+    model, learned = MODELS[name][0], SETTINGS | {"kernel": None, "bag_score": "joint"}
     serial = model(**learned).fit(bags)
     found = model(**learned).fit(DaskBags.from_bags(bags, n_chunks=3), client=client)
     np.testing.assert_allclose(found.kernel_.theta, serial.kernel_.theta, rtol=1e-8)
