@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "bagwise"
 LAYOUT = ROOT / "tests" / "test_layout.py"
 
-LINE, GAP, MARGIN = 21, 7, 9  # heights of a room and between floors; around everything
-NAMES, WIDTH = 136, 690  # where captions begin; of a floor
-LANES = {"fit": 716, "predict": 762}  # where their dots are
+LINE, GAP, MARGIN = 24, 7, 9  # heights of a room and between floors; around everything
+NAMES, WIDTH = 164, 726  # where captions begin; of a floor
+LANES = {"fit": 752, "predict": 802}  # where their dots are
 
 STYLE = """
-.house {width: 100%; height: auto; font: 12px sans-serif}
+.house {width: 100%; height: auto; margin-bottom: 1em; font: 14px sans-serif}
 .house text {fill: var(--pst-color-text-base, currentColor)}
 .house .room {font-family: monospace; font-weight: bold}
 .house .lane {text-anchor: middle; font-weight: bold}
@@ -95,7 +95,7 @@ def lane(x: int, way: str, heights: list[int]) -> list[str]:
 
 
 def text(x: int, y: int, content: str, kind: str) -> str:
-    return f'<text class="{kind}" x="{x}" y="{y + 4}">{html.escape(content)}</text>'
+    return f'<text class="{kind}" x="{x}" y="{y + 5}">{html.escape(content)}</text>'
 
 
 def write(path: Path) -> None:
