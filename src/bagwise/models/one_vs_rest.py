@@ -22,7 +22,7 @@ from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import ModelFileError, register_kernels, write_state
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
-from bagwise.core.warnings import warn_user
+from bagwise.core.warnings import NearChanceWarning, warn_user
 from bagwise.models._base import bag_accuracy
 from bagwise.models._preparation import same_unit
 from bagwise.models.fitting import all_or_nothing
@@ -489,9 +489,11 @@ def _fit_class(estimator: Any, bags: Bags, positive: Flags) -> tuple[Any, Said]:
 def _warn_by_class(classes: Array, said: list[Said]) -> None:
     """Give the warnings of every class once, with its name, at the line that called `fit`.
 
-    Those that all classes share, as of features, are given without one.
+    Those of features, which all classes share, are given without one; how well bags are ranked is
+    about one class, also where all are ranked alike.
     """
-    shared = [each for each in dict.fromkeys(said[0]) if all(each in own for own in said)]
+    common = [each for each in dict.fromkeys(said[0]) if all(each in own for own in said)]
+    shared = [each for each in common if each[0] is not NearChanceWarning]
     for category, message in shared:
         warn_user(message, category)
     for name, own in zip(classes.tolist(), said, strict=True):
