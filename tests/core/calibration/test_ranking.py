@@ -107,7 +107,7 @@ def test_remedies_are_arguments_of_the_model(cls: type) -> None:
 def test_probabilities_that_round_to_one_are_no_ties() -> None:
     """Positive bags have more of what makes all of them certain."""
     x = np.random.default_rng(0).normal(size=(2000, 1))
-    model = bw.MILogisticRegression(random_state=0, standardize=False)
+    model = bw.MILogisticRegression(random_state=0, standardize=False, bag_score="joint")
     model.fit(x + np.arange(2000)[:, None] % 2, np.arange(2000) % 2)
     bags = bw.Bags.from_list([100 * np.ones((2 + 2 * (b % 2), 1)) for b in range(40)])
     assert np.all(model.predict_proba(bags)[:, 1] == 1)
