@@ -95,6 +95,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         approximation: str = "fitc",
         inference: str = "vi",
         bag_score: str = "joint",
+        class_weight: Any = None,
         max_iter: int = 500,
         tol: float = 1e-8,
         jitter: float = 1e-6,
@@ -114,6 +115,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         self.approximation = approximation
         self.inference = inference
         self.bag_score = bag_score
+        self.class_weight = class_weight
         self.max_iter = max_iter
         self.tol = tol
         self.jitter = jitter
@@ -129,6 +131,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         X: Any,
         y: ArrayLike | None = None,
         *,
+        sample_weight: ArrayLike | None = None,
         positive: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
@@ -144,6 +147,10 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
             `bagwise.distributed.DaskBags`.
         y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
             Series whose index holds the bag ids is put in their order.
+        sample_weight : how many times each bag counts, one number per bag in the order of the
+            bags, or in a pandas Series as `y`. 2 is the same as two copies of the bag in the sum of
+            log-likelihoods, 0 leaves it out of that. Scaling, inducing points and the default
+            kernel see every instance once. Weights of `class_weight` multiply it.
         positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
             of two numbers or of two ordered categories; text needs it, but for pairs such as no
             and yes.
@@ -162,6 +169,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
             X,
             y,
             client,
+            sample_weight=sample_weight,
             positive=positive,
             checkpoint=checkpoint,
             checkpoint_minutes=checkpoint_minutes,
@@ -176,6 +184,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         known: Array | None,
         rng: np.random.Generator,
         *,
+        counts: Array | None,
         callbacks: Sequence[Callback],
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
@@ -185,10 +194,11 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         """Fit; one that is part of another model's fit is given that model's `scaling`."""
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
         saves = checkpoint is not None or resume is not None
-        check_way_of_fitting(self, bags.X, parts.sites, saves=saves)
-        cannot = parts.whole or cannot_calibrate(bags, T)
+        check_way_of_fitting(self, bags.X, parts.sites, counts, saves=saves)
+        cannot = parts.whole or cannot_calibrate(bags, T, counts)
         against = reason_against(self.bag_score, cannot, too_costly(self, parts, bags))
-        session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
+        labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
+        session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
         shift, scale = prepared["shift"], prepared["scale"]
         problem = Problem(
@@ -200,6 +210,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
                 self.chunk_size,
                 None if parts.graph is None else parts.graph(bags),
                 feature_budget(self.memory_budget, bags.X),
+                counts=counts,
             ),
             Z=prepared["Z"],
             likelihood=parts.likelihood,
@@ -213,7 +224,8 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         self._store(result, problem, shift, scale)
         self.calibration_, self.why_not_calibrated_ = None, against
         if against is None:
-            work = partial(calibration_by_refits, self, bags, T, problem.seed, problem.monitor)
+            told = (bags, T, counts)
+            work = partial(calibration_by_refits, self, *told, problem.seed, problem.monitor)
             found = interruptible(work, problem.monitor.save)
             self.calibration_, self.why_not_calibrated_ = found
 
@@ -297,6 +309,7 @@ class GaussianProcessMIL(BagClassifierMIL, abstract=True):
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_arguments(self, self._parts())
 
     def _run(self, problem: Problem, *, parts: Parts, refit: bool) -> Result:

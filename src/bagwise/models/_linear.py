@@ -68,6 +68,7 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         standardize: str | bool = True,
         support_z: float = 2.5,
         bag_score: str = "joint",
+        class_weight: Any = None,
         max_iter: int = 500,
         tol: float = 5e-3,
         chunk_size: int | None = None,
@@ -79,6 +80,7 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         self.standardize = standardize
         self.support_z = support_z
         self.bag_score = bag_score
+        self.class_weight = class_weight
         self.max_iter = max_iter
         self.tol = tol
         self.chunk_size = chunk_size
@@ -92,9 +94,10 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         known: Array | None,
         rng: np.random.Generator,
         *,
+        counts: Array | None,
         callbacks: Sequence[Callback],
     ) -> None:
-        design = self._design(bags, T, known, self._columns(bags, T, rng))
+        design = self._design(bags, T, known, counts, self._columns(bags, T, rng))
         fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
         self.posterior_ = LinearPosterior.at(fit.modes[0], fit.columns, int(rng.integers(2**31)))
         self._store(fit, self.posterior_.n_weights)
@@ -218,6 +221,7 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         return FITTED
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise TypeError(
                 "kernel must be None or a bagwise kernel such as bagwise.kernels.RBF(), "
@@ -248,14 +252,19 @@ class LinearMIL(BagClassifierMIL, abstract=True):
         return Columns.all(shift, scale, self.kernel, basis)
 
     def _design(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, columns: Columns
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        counts: Array | None,
+        columns: Columns,
     ) -> Design:
-        return self._varying(columns, bags.X, bags.offsets, T, known)
+        return self._varying(columns, counts, bags.X, bags.offsets, T, known)
 
-    def _varying(self, columns: Columns, X: Any, *labels: Any) -> Design:
+    def _varying(self, columns: Columns, counts: Array | None, X: Any, *labels: Any) -> Design:
         """Rows with offsets, T and known labels, and those of the columns that vary."""
         chunk_size = self.chunk_size or rows_per_chunk(len(columns))
-        data = training_data(X, *labels, chunk_size, None, SMALL_BUDGET)
+        data = training_data(X, *labels, chunk_size, None, SMALL_BUDGET, counts=counts)
         return Design(data, columns).varying()
 
     def _store(self, fit: Fit, n_weights: int) -> None:

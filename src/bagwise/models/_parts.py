@@ -22,6 +22,7 @@ from bagwise.core.parameters import (
 )
 from bagwise.distributed import DaskRows
 from bagwise.kernels import Kernel
+from bagwise.models.weights import refuse_fractions
 
 if TYPE_CHECKING:
     from bagwise.models._gaussian_process import GaussianProcessMIL
@@ -106,9 +107,13 @@ def checked_init(model: GaussianProcessMIL, parts: Parts, n_rows: int) -> Init:
     }
 
 
-def check_way_of_fitting(model: Any, X: Any, sites: Sites, *, saves: bool) -> None:
-    """Raise where a way of fitting has no checkpoints, or is not distributed."""
+def check_way_of_fitting(
+    model: Any, X: Any, sites: Sites, counts: Array | None, *, saves: bool
+) -> None:
+    """Raise where a way of fitting has no checkpoints, is not distributed, or needs copies."""
     away = isinstance(X, DaskRows)
+    if model.inference == "gibbs":
+        refuse_fractions(counts)
     if model.inference == "gibbs" and (saves or away):
         what = "writes no checkpoints" if saves else "is not distributed"
         raise ValueError(

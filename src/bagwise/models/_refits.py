@@ -27,7 +27,12 @@ Flags = NDArray[np.bool_]
 
 
 def calibration_by_refits(
-    model: GaussianProcessMIL, bags: Bags, T: Flags, seed: int, monitor: Monitor
+    model: GaussianProcessMIL,
+    bags: Bags,
+    T: Flags,
+    counts: Array | None,
+    seed: int,
+    monitor: Monitor,
 ) -> tuple[BagCalibration | None, str | None]:
     """The calibration of a fitted model, or why there is none.
 
@@ -44,8 +49,9 @@ def calibration_by_refits(
         return done["bags"], done["instances"]
 
     try:
-        found = left_out(bags, T, seed, partial(refitted, model, bags, T, seed, monitor), keep)
-        calibration = calibrate(found, T)
+        refit = partial(refitted, model, bags, T, counts, seed, monitor)
+        found = left_out(bags, T, seed, refit, keep, counts)
+        calibration = calibrate(found, T, counts)
     except BREAKDOWNS as error:
         reason = f"a fit without a fifth of the bags broke down: {error}"
         warn_user(
@@ -61,12 +67,14 @@ def refitted(
     model: GaussianProcessMIL,
     bags: Bags,
     T: Flags,
+    counts: Array | None,
     seed: int,
     monitor: Monitor,
     kept: NDArray[np.intp],
 ) -> Scorer:
     """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
     part, T = bags[kept], T[kept]
+    counts = None if counts is None else counts[kept]
     refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
     refit.set_params(bag_score="joint", random_state=seed, verbose=0)
     known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
@@ -76,7 +84,9 @@ def refitted(
 
     scaling = (model.posterior_.shift, model.posterior_.scale)
     with refit._threads(part):
-        refit._fit_bags(part, T, known, generator(seed), callbacks=[hear], scaling=scaling)
+        refit._fit_bags(
+            part, T, known, generator(seed), counts=counts, callbacks=[hear], scaling=scaling
+        )
     return partial(scores, refit)
 
 

@@ -112,9 +112,15 @@ class RVM(MIRVM, alias="rvm"):
     _remedies = "a model that knows bags (MIRVM, ProbitVGPMIL)"
 
     def _design(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, columns: Columns
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        counts: Array | None,
+        columns: Columns,
     ) -> Design:
         label = np.repeat(T, bags.sizes)
         if known is not None:
             label = np.where(np.isnan(known), label, known == 1)
-        return self._varying(columns, bags.X, np.arange(len(label) + 1), label, None)
+        counts = None if counts is None else np.repeat(counts, bags.sizes)
+        return self._varying(columns, counts, bags.X, np.arange(len(label) + 1), label, None)

@@ -129,17 +129,19 @@ def logits(joint: Array, best: Array) -> Array:
         return kept_off(special.logit(np.column_stack([joint, best])))
 
 
-def too_few(bags: Bags, T: Flags) -> str | None:
-    """Why these bags are too few to calibrate on, or None."""
-    counts = class_counts(bags, T)
-    if min(counts) >= MIN_BAGS:
+def too_few(bags: Bags, T: Flags, counts: Array | None = None) -> str | None:
+    """Why these bags, or those of them that count, are too few to calibrate on, or None."""
+    units = class_counts(bags, T, counts)
+    if min(units) >= MIN_BAGS:
         return None
     what = "bags" if bags.groups is None else "groups with bags"
-    return f"it takes {MIN_BAGS} {what} of each class, there are {counts[0]} and {counts[1]}"
+    return f"it takes {MIN_BAGS} {what} of each class, there are {units[0]} and {units[1]}"
 
 
-def calibrate(found: LeftOut, T: Flags) -> BagCalibration:
+def calibrate(found: LeftOut, T: Flags, counts: Array | None = None) -> BagCalibration:
     """The calibration of scores of left-out bags, of which T says which are positive.
+
+    `counts` say how many times each of them counts; None is once.
 
     >>> rng = np.random.default_rng(0)
     >>> T = np.arange(60) % 2 == 1
@@ -148,8 +150,9 @@ def calibrate(found: LeftOut, T: Flags) -> BagCalibration:
     >>> bool(calibrate(found, T).weights.sum() < 0.5)
     True
     """
-    x = _most_probable(found.bag_scores, T)
-    return BagCalibration(x[:-1], float(x[-1]), len(T))
+    counts = np.ones(len(T)) if counts is None else counts
+    x = _most_probable(found.bag_scores, T, counts)
+    return BagCalibration(x[:-1], float(x[-1]), int(np.count_nonzero(counts)))
 
 
 def warn_of_left_out(
@@ -161,7 +164,7 @@ def warn_of_left_out(
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
 
-def _most_probable(scores: Array, T: Flags) -> Array:
+def _most_probable(scores: Array, T: Flags, counts: Array) -> Array:
     """Weights and intercept at the mode of their posterior.
 
     The prior is centred at "joint" as it is: few bags move it little.
@@ -171,8 +174,9 @@ def _most_probable(scores: Array, T: Flags) -> Array:
 
     def objective(x: Array) -> tuple[float, Array]:
         z, deviation = sign * (design @ x), (x - PRIOR_MEAN) / PRIOR_SCALE
-        value = -float(np.sum(special.log_expit(z))) + 0.5 * float(deviation @ deviation)
-        return value, -design.T @ (sign * special.expit(-z)) + deviation / PRIOR_SCALE
+        value = -float(counts @ special.log_expit(z)) + 0.5 * float(deviation @ deviation)
+        slopes = counts * sign * special.expit(-z)
+        return value, -design.T @ slopes + deviation / PRIOR_SCALE
 
     bounds = [(0.0, None)] * len(SCORES) + [(None, None)]
     found = optimize.minimize(objective, PRIOR_MEAN, jac=True, method="L-BFGS-B", bounds=bounds)
@@ -196,14 +200,14 @@ def reason_against(score: str, cannot: str | None, costly: str | None) -> str | 
     return None
 
 
-def cannot_calibrate(bags: Bags, T: Flags) -> str | None:
+def cannot_calibrate(bags: Bags, T: Flags, counts: Array | None = None) -> str | None:
     """Why there is no calibration for these bags, or None."""
     if bags.n_instances > MAX_INSTANCES and is_elsewhere(bags.X):
         return (
             f"the features of {bags.n_instances} instances are in files or with Dask workers, "
             "and refits would load four fifths of them"
         )
-    return too_few(bags, T)
+    return too_few(bags, T, counts)
 
 
 def too_many(bags: Bags) -> str | None:

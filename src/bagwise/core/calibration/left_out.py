@@ -49,10 +49,12 @@ def left_out(
     seed: int,
     refit: Callable[[NDArray[np.intp]], Scorer],
     keep: Callable[[str, Callable[[], Scores]], Scores] = lambda stage, work: work(),
+    counts: Array | None = None,
 ) -> LeftOut:
     """Scores of all bags, where `refit(numbers of bags)` is a fit to those that scores others.
 
-    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on.
+    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on. `counts`
+    say how many times each bag counts.
 
     >>> bags = Bags.from_list([[[b], [b + 0.5]] for b in range(10)])
     >>> def fitted(kept):
@@ -60,7 +62,7 @@ def left_out(
     >>> left_out(bags, np.arange(10) % 2 == 1, 0, fitted).instance_logits[:4]
     array([0. , 0.5, 1. , 1.5])
     """
-    folds = cut_folds(bags, T, seed)
+    folds = cut_folds(bags, T, seed, counts)
     bag_scores, instance_logits = np.empty((len(bags), len(SCORES))), np.empty(bags.n_instances)
     for k in range(FOLDS):
         work = partial(_fold, bags, folds == k, refit)
@@ -69,13 +71,18 @@ def left_out(
     return LeftOut(bag_scores, instance_logits, folds)
 
 
-def cut_folds(bags: Bags, T: Flags, seed: int) -> NDArray[np.int64]:
-    """(B,) folds, stratified by label; whole groups are left out together."""
+def cut_folds(bags: Bags, T: Flags, seed: int, counts: Array | None = None) -> NDArray[np.int64]:
+    """(B,) folds, stratified by label; whole groups are left out together.
+
+    Bags that count nothing take no place in the folds of others: they are left out with the first.
+    """
     kind = StratifiedKFold if bags.groups is None else StratifiedGroupKFold
     cut = kind(FOLDS, shuffle=True, random_state=seed)
-    folds = np.empty(len(bags), dtype=np.int64)
-    for k, (_, out) in enumerate(cut.split(np.zeros(len(bags)), T, bags.groups)):
-        folds[out] = k
+    some = np.arange(len(bags)) if counts is None else np.flatnonzero(counts)
+    groups = None if bags.groups is None else np.asarray(bags.groups)[some]
+    folds = np.zeros(len(bags), dtype=np.int64)
+    for k, (_, out) in enumerate(cut.split(some, T[some], groups)):
+        folds[some[out]] = k
     return folds
 
 

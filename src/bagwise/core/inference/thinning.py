@@ -185,11 +185,11 @@ def rows_per_bag(data: TrainingData, max_rows: int, rng: np.random.Generator) ->
     """How many rows of each bag make about `max_rows`: the same number, or all of smaller bags.
 
     Bags are left out, the same share of both labels, only where they would have fewer than
-    `ROWS_PER_BAG`.
+    `ROWS_PER_BAG`, and in any case where they count nothing.
     """
-    sizes = np.diff(data.offsets)
-    share = min(1.0, max_rows / int(np.minimum(sizes, ROWS_PER_BAG).sum()))
-    by_label = [rng.permutation(np.flatnonzero(t == data.T)) for t in (True, False)]
+    sizes, counting = np.diff(data.offsets), data.counting
+    share = min(1.0, max_rows / int(np.minimum(sizes, ROWS_PER_BAG)[counting].sum()))
+    by_label = [rng.permutation(counting[t == data.T[counting]]) for t in (True, False)]
     stay = np.concatenate([b[: max(1, round(share * len(b)))] for b in by_label])
     k = np.zeros(len(sizes), dtype=np.int64)
     k[stay] = np.minimum(sizes[stay], max(ROWS_PER_BAG, water_level(sizes[stay], max_rows)))
