@@ -40,6 +40,8 @@ class MIRVM(LinearMIL, alias="mirvm"):
         features have different units.
     support_z : a feature is supported if its weight exceeds that many standard deviations.
     bag_score : how instances make a bag probability, "joint", "noisy-or" or "max".
+    class_weight : None, "balanced" (both classes have the same total weight) or {class: weight}:
+        what multiplies the log-likelihood of each bag of a class; see `sample_weight` of `fit`.
     max_iter, tol : updates of alpha at most (and Newton steps of each mode, of which 100 are
         always allowed); change of the log evidence, in nats, at which to stop. `converged_` says
         that whole updates would change no alpha by more than a tenth. On some data, with strongly

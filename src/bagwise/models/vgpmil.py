@@ -239,6 +239,8 @@ class VGPMIL(LogisticMIL, alias="vgpmil"):
     bag_score : how instances make a bag probability: "joint", "noisy-or", "max"; "calibrated",
         a logistic regression on the first and the last for training bags left out of five more
         fits (`calibration_`); or "auto", see `ProbitVGPMIL`.
+    class_weight : None, "balanced" (both classes have the same total weight) or {class: weight}:
+        what multiplies the log-likelihood of each bag of a class; see `sample_weight` of `fit`.
     max_iter, tol : sweeps at most; relative change of the objective at which to stop.
     jitter : relative jitter on K_ZZ.
     init : starting values per instance, {"pi": ..., "xi": ...}, for "factorised" only.

@@ -35,8 +35,8 @@ def bag_counts(
         if not np.any(counts[side]):
             raise ValueError(
                 f"bags of each class must count, but all {int(side.sum())} bags of class "
-                f"{show(label)} have weight 0; give some of them a positive sample_weight and "
-                "their class a positive class_weight"
+                f"{show(label)} have a weight of zero; give some of them a positive sample_weight, "
+                "and their class a positive class_weight"
             )
     return None if np.all(counts == 1) else counts
 
