@@ -26,8 +26,9 @@ S = TypeVar("S")
 def training_data(X: Any, *parts: Any, counts: Array | None = None) -> TrainingData:
     """Training data of rows that are here, or with workers."""
     rows = X.X if isinstance(X, ScaledRows) else X
-    kind = DistributedData if isinstance(rows, DaskRows) else TrainingData
-    return kind(X, *parts, counts=counts)
+    kind: Any = DistributedData if isinstance(rows, DaskRows) else TrainingData
+    data: TrainingData = kind(X, *parts, counts=counts)
+    return data
 
 
 class DistributedData(TrainingData):

@@ -225,8 +225,8 @@ def choose_alpha(
     )
     scores, converged = np.zeros(len(GRID)), True
     for train, test in folds.split(np.zeros(len(T)), T):
-        parts = (design.of_bags(bags[part]) for part in (train, test))
-        found = held_out_scores(*parts, likelihood, max_iter)
+        fitted, held_out = (design.of_bags(bags[part]) for part in (train, test))
+        found = held_out_scores(fitted, held_out, likelihood, max_iter)
         scores, converged = scores + found[0], converged and found[1]
     return float(GRID[int(np.argmax(scores))]), converged
 
