@@ -208,9 +208,8 @@ def test_misvm_ends_where_its_choice_is_its_own(bags: bw.Bags) -> None:
     machine = model._machine(X, bags.offsets, T, np.ones(len(T)))
     best = svm.best_rows(machine.decision_function(X), bags.offsets)[T]
     inside = X[~np.repeat(T, bags.sizes)]
-    again = model._svc(
-        np.vstack([inside, X[best]]), np.repeat([False, True], [len(inside), len(best)])
-    )
+    rows, labels = np.vstack([inside, X[best]]), np.repeat([False, True], [len(inside), len(best)])
+    again = model._svc(rows, labels, np.ones(len(rows)))
     np.testing.assert_allclose(again.decision_function(X), machine.decision_function(X))
 
 
