@@ -14,13 +14,13 @@ from bagwise.bags import Bags
 from bagwise.models._base import bag_accuracy
 from bagwise.models.fitting import all_or_nothing
 from bagwise.models.inputs import (
+    bag_counts,
     bags_to_fit,
     bags_to_predict,
     binary_targets,
     labels_for,
     record_features,
 )
-from bagwise.models.weights import bag_counts
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]

@@ -28,16 +28,17 @@ from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
 from bagwise.models.fitting import all_or_nothing, forget_earlier_fit
 from bagwise.models.inputs import (
+    bag_counts,
     bag_targets,
     bags_to_fit,
     bags_to_predict,
     binary_targets,
+    check_class_weight,
     known_labels,
     labels_for,
     record_features,
 )
 from bagwise.models.registry import add_model, complete_signature
-from bagwise.models.weights import bag_counts, check_class_weight
 
 Array = NDArray[Any]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
@@ -22,7 +23,6 @@ from bagwise.core.parameters import (
 )
 from bagwise.distributed import DaskRows
 from bagwise.kernels import Kernel
-from bagwise.models.weights import refuse_fractions
 
 if TYPE_CHECKING:
     from bagwise.models._gaussian_process import GaussianProcessMIL
@@ -137,3 +137,15 @@ def too_costly(model: GaussianProcessMIL, parts: Parts, bags: Bags) -> str | Non
     if model.inference == "gibbs":
         return too_many(bags) or "inference='gibbs' would sample five times more"
     return too_many(bags)
+
+
+def refuse_fractions(counts: Array | None) -> None:
+    """Raise where bags do not count whole times, for samplers of each copy's latent values."""
+    if counts is None or np.array_equal(counts, np.round(counts)):
+        return
+    fraction = counts[counts != np.round(counts)][0]
+    raise ValueError(
+        "inference='gibbs' draws the latent values of each copy of a bag, so that weights must be "
+        f"whole numbers; got {fraction:g}; round them, leave class_weight='balanced' out, or use "
+        "inference='vi' or 'laplace'"
+    )

@@ -31,6 +31,7 @@ from bagwise.models.inputs import (
     check_magnitude,
     labels_for,
     record_features,
+    sample_weights,
 )
 from bagwise.models.states import (
     classes_from,
@@ -41,7 +42,6 @@ from bagwise.models.states import (
     plain_classes,
     set_feature_names,
 )
-from bagwise.models.weights import sample_weights
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]

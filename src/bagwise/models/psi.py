@@ -28,9 +28,8 @@ from bagwise.densities import (
     is_normalised,
 )
 from bagwise.models._parts import Init, Parts
-from bagwise.models.inputs import bags_to_predict
+from bagwise.models.inputs import bags_to_predict, sample_weights
 from bagwise.models.vgpmil import LogisticMIL
-from bagwise.models.weights import sample_weights
 
 for _density in (HyperbolicSecant, Gamma, StudentT, Laplace, PolyaGamma):
     register(_density)
