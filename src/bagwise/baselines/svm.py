@@ -186,7 +186,8 @@ class miSVM(_AlternatingSVM):
     """
 
     def _machine(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> SVC:
-        inside, weights = (np.repeat(x, np.diff(offsets)) for x in (T, counts))
+        sizes = np.diff(offsets)
+        inside, weights = np.repeat(T, sizes), np.repeat(counts, sizes)
 
         def step(machine: SVC) -> tuple[Flags, Any]:
             f = machine.decision_function(X)
