@@ -85,10 +85,11 @@ def chance_error(n_negative: int, n_positive: int) -> float:
     return float(np.sqrt((n_negative + n_positive + 1) / (12 * n_negative * n_positive)))
 
 
-def class_counts(bags: Bags, T: Flags) -> tuple[int, int]:
-    """Independent negative and positive units: bags, or groups that have such bags."""
+def class_counts(bags: Bags, T: Flags, counts: Array | None = None) -> tuple[int, int]:
+    """Independent negative and positive units: bags that count, or groups that have such bags."""
     units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
-    return len(np.unique(units[~T])), len(np.unique(units[T]))
+    some = np.ones(len(bags), dtype=bool) if counts is None else counts > 0
+    return len(np.unique(units[~T & some])), len(np.unique(units[T & some]))
 
 
 def some_of_each_class(bags: Bags, T: Flags, max_rows: int) -> NDArray[np.intp]:
