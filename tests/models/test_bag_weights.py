@@ -14,9 +14,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
+from bagwise.core.features import whitener
 from bagwise.core.inference.driver import Problem, fit_q
 from bagwise.core.inference.hyper import EvidenceObjective, Hyperparameters
 from bagwise.core.inference.passes import TrainingData
+from bagwise.core.inference.thinning import thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Link, Logistic, Probit
 from bagwise.models import MODELS
@@ -413,3 +415,15 @@ def test_thinned_rows_keep_the_counts_of_their_bags() -> None:
     targets = part.targets(0, 3)
     np.testing.assert_array_equal(targets.weights, [2.0, 3.0, 1.0])
     np.testing.assert_array_equal(targets.counts, WEIGHTS[[1, 3, 4]])
+
+
+def test_thinning_takes_no_rows_of_bags_that_count_nothing() -> None:
+    rng = np.random.default_rng(0)
+    X, offsets, T = rng.normal(size=(800, 2)), np.arange(0, 801, 20), np.arange(40) % 2 == 1
+    counts = np.where(np.arange(40) < 10, 0.0, 1.5)
+    kernel = whitener(bw.kernels.RBF(2.0, 1.5), Z, 1e-6)
+    data = TrainingData(X, offsets, T, counts=counts)
+    sample = thin(data, BagLikelihood(Probit()), kernel, None, 300, np.random.default_rng(0))
+    part = data.of_rows(sample.rows, sample.weights)
+    assert len(sample.rows) <= 300 and sample.rows.min() >= 200
+    np.testing.assert_array_equal(part.counts, np.full(30, 1.5))
