@@ -144,7 +144,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             rng = generator(self.random_state)
             with self._threads(bags):
                 self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
-                self._check_ranking(bags, T)
+                self._check_ranking(bags, T, counts)
             self.classes_ = classes
             self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
             record_features(self, bags)
@@ -400,9 +400,9 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """The threads that suit predictions for these bags."""
         return suitable_threads(bags.n_instances, bags.n_features, len(self.posterior_.m))
 
-    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_], counts: Array | None = None) -> None:
         """Warn where even the bags of the fit are ranked near chance."""
-        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies)
+        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, counts=counts)
 
     def _check_parameters(self) -> None:
         check_class_weight(self.class_weight)

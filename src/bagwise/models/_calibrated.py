@@ -135,11 +135,12 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         """Whether some of the bags can be predicted by themselves."""
         return True
 
-    def _check_ranking(self, bags: Bags, T: Flags) -> None:
+    def _check_ranking(self, bags: Bags, T: Flags, counts: Array | None = None) -> None:
         """Where there is a calibration, left-out bags were looked at."""
         if self.calibration_ is None:
             whole = not self._fit_in_parts()
-            check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, whole)
+            told = (bags, T, self.bag_score, self._remedies)
+            check_ranking(self._predictor, *told, whole, counts)
 
     def _score_parts(self) -> dict[str, bool]:
         if self.bag_score_ != "calibrated":

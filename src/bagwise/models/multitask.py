@@ -112,7 +112,7 @@ class MultiTaskMIRVM(MIRVM):
 
     _whole = "tasks share their penalties, and some may have few bags"
 
-    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_], counts: Array | None = None) -> None:
         """Nothing is said: tasks may have so few bags that their ranking tells nothing."""
 
     @property
