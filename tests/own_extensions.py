@@ -24,8 +24,8 @@ from bagwise.core.inference.stats import (
     Q,
     Stats,
     diagonal_precision,
+    diagonal_stats,
     latent_mean,
-    project,
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Link, Moments, Probit
@@ -140,12 +140,11 @@ class WideSites(ClimbableSites):
         b, mu = self.folded.scale(chunk.kt), latent_mean(chunk, q)
         log_prob, g = self.folded.likelihood.log_prob_and_gradient(b * mu, chunk.targets)
         eta = (b / 2) ** 2 * mu + b * g  # E[m] / s^2, E[m] = mu + s^2 d log p / d mu, s = 2 / b
-        return Stats(
-            project(chunk.A, eta), float(eta.sum()), float(log_prob.sum()), self.precision(chunk)
-        )
+        return diagonal_stats(chunk, eta, (b / 2) ** 2, chunk.targets.total_of_bags(log_prob))
 
     def precision(self, chunk: Chunk) -> Precision:
-        return diagonal_precision(chunk.A, (self.folded.scale(chunk.kt) / 2) ** 2)
+        lam = chunk.targets.counted_rows((self.folded.scale(chunk.kt) / 2) ** 2)
+        return diagonal_precision(chunk.A, lam)
 
     def constant_bound(self, chunk: Chunk) -> float:
         return 0.0

@@ -502,3 +502,28 @@ def test_names_of_classes_are_printed_as_they_are(tmp_path: Path) -> None:
         *("--valid", "0.25", "-o", tmp_path / "m.bagwise"),
     )
     assert "2 of class '[red]ill'" in said
+
+
+def test_weights_of_bags_are_a_column(tmp_path: Path) -> None:
+    frame = small_frame()
+    frame["trust"] = np.where(frame["slide"] < "s05", 0.5, 2.0)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    told = ("fit", tmp_path / "t.csv", "--positive", "cancer", "-o", tmp_path / "m.bagwise")
+    weights = '{"cancer": 3}'
+    good(*told, "--weight", "trust", "--set", f"class_weight={weights}")
+    found = bw.load(tmp_path / "m.bagwise")
+    assert found.feature_names_in_.tolist() == ["area", "shade"]
+    frame["y"] = 1 * (frame["diagnosis"] == "cancer")
+    bags = bw.Bags.from_frame(frame, bag="slide", label="y", features=["area", "shade"])
+    per_bag = frame.groupby("slide")["trust"].first()
+    model = bw.ProbitVGPMIL(random_state=0, class_weight={1: 3})
+    expected = model.fit(bags, sample_weight=per_bag[::-1])
+    assert found.elbo_ == pytest.approx(expected.elbo_, rel=1e-9)
+
+    frame.loc[frame["slide"] == "s03", "trust"] = [1.0, 1.0, 2.0]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = refused(*told, "--force", "--weight", "trust")
+    assert "'trust'" in said and "'s03'" in said
+    assert "--slides" in refused(*told, "--force", "--weight", "trust", "--slides", "s.csv")
+    said = refused(*told, "--force", "--set", 'class_weight={"ill": 3}')
+    assert "has the class 'ill'; the classes of the table are 'healthy' and 'cancer'" in said

@@ -176,6 +176,18 @@ def test_laplace_and_bound_agree_with_own_sites(own: Any) -> None:
     np.testing.assert_allclose(bound.posterior_.m, mode.posterior_.m, atol=1e-5)
 
 
+def test_own_sites_count_bags(own: Any) -> None:
+    bags, counts = own.bags(), np.arange(len(own.bags())) % 3
+    copies = np.repeat(np.arange(len(bags)), counts)
+    repeated = bw.Bags.from_list([np.array(bags[int(b)].X) for b in copies], y=bags.y[copies])
+    settings = own.SHARED | {"learn_hyperparameters": False, "standardize": False, "tol": 1e-12}
+    settings |= {"kernel": bw.kernels.RBF(4.0, 2.0), "inducing": np.asarray(bags.X[:6])}
+    weighted = own.LeakyMIL(**settings).fit(bags, sample_weight=counts)
+    copied = own.LeakyMIL(**settings).fit(repeated)
+    np.testing.assert_allclose(weighted.posterior_.m, copied.posterior_.m, atol=1e-5)
+    assert weighted.elbo_ == pytest.approx(copied.elbo_, rel=1e-6)
+
+
 @pytest.mark.parametrize("rates", [(0.5, 0.5), (-0.1, 0.0), (0.0, 1.2)])
 def test_rates_that_are_none_are_refused(rates: tuple[float, float]) -> None:
     class Odd(BagLikelihood):

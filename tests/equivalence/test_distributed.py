@@ -88,6 +88,16 @@ def test_distributed_fits_are_serial_fits(name: str, client: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["logistic", "large margin"])
+def test_weights_of_bags_go_to_the_workers(name: str, client: Any) -> None:
+    bags, model, weights = make_bags(), MODELS[name][0], np.arange(B) % 4 / 2
+    serial = model(**SETTINGS).fit(bags, sample_weight=weights)
+    parts = DaskBags.from_bags(bags, n_chunks=3)
+    found = model(**SETTINGS).fit(parts, sample_weight=weights, client=client)
+    assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
+    assert abs(serial.elbo_ - model(**SETTINGS).fit(bags).elbo_) > 0.1
+
+
+@pytest.mark.parametrize("name", ["logistic", "large margin"])
 def test_workers_compute_features_anew_where_they_keep_none(name: str, client: Any) -> None:
     bags, model = make_bags(), MODELS[name][0]
     serial = model(**SETTINGS).fit(bags)

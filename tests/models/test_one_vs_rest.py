@@ -254,7 +254,13 @@ def test_arrays_are_bags_of_one() -> None:
 # --- scikit-learn -------------------------------------------------------------------------------
 
 
-@parametrize_with_checks([bw.OneVsRestMIL(quick(n_inducing=20))])
+SEEN_ONCE = "scaling and inducing points see every instance once, whatever its bag's weight"
+
+
+@parametrize_with_checks(
+    [bw.OneVsRestMIL(quick(n_inducing=20))],
+    expected_failed_checks=lambda _: {"check_sample_weight_equivalence_on_dense_data": SEEN_ONCE},
+)
 def test_scikit_learn_contract(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -14,6 +14,7 @@ from bagwise.bags import Bags
 from bagwise.models._base import bag_accuracy
 from bagwise.models.fitting import all_or_nothing
 from bagwise.models.inputs import (
+    bag_counts,
     bags_to_fit,
     bags_to_predict,
     binary_targets,
@@ -31,7 +32,14 @@ Columns = tuple[Floats, Floats]  # of the negative and the positive class
 class BaselineMIL(ClassifierMixin, BaseEstimator):
     """Common part of the baselines; a subclass says how it learns and how it scores bags."""
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, positive: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        positive: Any = None,
+    ) -> Self:
         """Fit from bag labels.
 
         Parameters
@@ -39,6 +47,8 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
         X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
         y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
             Series whose index holds the bag ids is put in their order.
+        sample_weight : how many times each bag counts, one number per bag in the order of the
+            bags, or in a pandas Series as `y`. Scaling sees every instance once.
         positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
             of two numbers or of two ordered categories; text needs it, but for pairs such as no
             and yes.
@@ -46,11 +56,13 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         bags = bags_to_fit(self, X, y)
         classes, T = binary_targets(bags, y, positive)
+        counts = bag_counts(X, bags, sample_weight, None, classes, T)
         _refuse_instance_labels(self, bags)
         rows, offsets = self._rows(bags)
         with all_or_nothing(self):
             self._shift, self._scale = _scaling(rows)
-            self._learn((rows - self._shift) / self._scale, offsets, T)
+            rows = (rows - self._shift) / self._scale
+            self._learn(*counting(rows, offsets, T, np.ones(len(T)) if counts is None else counts))
             self.classes_ = classes
             record_features(self, bags)
         return self
@@ -87,7 +99,8 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         """Raise where an argument is not allowed."""
 
-    def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
+    def _learn(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> None:
+        """Fit to bags that count some positive number of times each, `counts`."""
         raise NotImplementedError
 
     def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
@@ -112,6 +125,23 @@ class InstanceMixin:
 
     def _instance_probability(self, X: Floats) -> Columns:
         raise NotImplementedError
+
+
+def counting(
+    X: Floats, offsets: Offsets, T: Flags, counts: Floats
+) -> tuple[Floats, Offsets, Flags, Floats]:
+    """The same without bags that count nothing."""
+    some = np.flatnonzero(counts)
+    if len(some) == len(counts):
+        return X, offsets, T, counts
+    return *subset(X, offsets, some), T[some], counts[some]
+
+
+def subset(X: Floats, offsets: Offsets, bags: NDArray[Any]) -> tuple[Floats, Offsets]:
+    """Rows and offsets of some bags."""
+    sizes = np.diff(offsets)[bags]
+    rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in bags])
+    return X[rows], np.concatenate([[0], np.cumsum(sizes)])
 
 
 def from_logit(f: Floats) -> Columns:

@@ -55,11 +55,11 @@ class MIBoost(InstanceMixin, BaselineMIL):
         check_integer("n_estimators", self.n_estimators, at_least=1)
         check_integer("max_depth", self.max_depth, at_least=1)
 
-    def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
+    def _learn(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> None:
         random = check_random_state(self.random_state)
         sizes = np.diff(offsets)
         labels = np.repeat(T, sizes)
-        W = np.full(len(T), 1 / len(T))
+        W = counts / counts.sum()
         self._trees: list[tuple[float, DecisionTreeClassifier]] = []
         for _ in range(self.n_estimators):
             tree = DecisionTreeClassifier(

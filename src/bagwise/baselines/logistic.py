@@ -53,9 +53,10 @@ class SIL(InstanceMixin, BaselineMIL):
         check_choice("bag_score", self.bag_score, ("max", "mean"))
         check_integer("max_iter", self.max_iter, at_least=1)
 
-    def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
-        labels = np.repeat(T, np.diff(offsets))
-        self._model = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X, labels)
+    def _learn(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> None:
+        labels, weights = (np.repeat(x, np.diff(offsets)) for x in (T, counts))
+        self._model = LogisticRegression(C=self.C, max_iter=self.max_iter)
+        self._model.fit(X, labels, sample_weight=weights)
         self.n_iter_ = int(self._model.n_iter_[0])
 
     def _instance_probability(self, X: Floats) -> Columns:
@@ -89,8 +90,9 @@ class _PooledLogistic(BaselineMIL):
     def _pool(self, X: Array, offsets: Offsets) -> Array:
         raise NotImplementedError
 
-    def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
-        self._model = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X, T)
+    def _learn(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> None:
+        self._model = LogisticRegression(C=self.C, max_iter=self.max_iter)
+        self._model.fit(X, T, sample_weight=counts)
         self.n_iter_ = int(self._model.n_iter_[0])
 
     def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
@@ -174,11 +176,11 @@ class MILR(InstanceMixin, BaselineMIL):
         check_integer("max_iter", self.max_iter, at_least=1)
         check_number("tol", self.tol, above=0)
 
-    def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
+    def _learn(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> None:
         found = minimize(
             milr_objective,
             np.zeros(X.shape[1] + 1),
-            args=(X, offsets, T, self.alpha, self.C),
+            args=(X, offsets, T, self.alpha, self.C, counts),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": self.max_iter, "gtol": self.tol, "ftol": 1e-12, "maxfun": 10**6},
@@ -213,9 +215,18 @@ def softmax_pool(f: Floats, offsets: Offsets, alpha: float) -> tuple[Floats, Flo
 
 
 def milr_objective(
-    v: Floats, X: Floats, offsets: Offsets, T: Flags, alpha: float, C: float
+    v: Floats,
+    X: Floats,
+    offsets: Offsets,
+    T: Flags,
+    alpha: float,
+    C: float,
+    counts: Floats | float = 1.0,
 ) -> tuple[float, Floats]:
-    """|w|²/2 - C log-likelihood of the bag labels, and its gradient in v = (w, b)."""
+    """|w|²/2 - C log-likelihood of the bag labels, and its gradient in v = (w, b).
+
+    `counts` say how many times each bag counts.
+    """
     w, f = v[:-1], X @ v[:-1] + v[-1]
     P, Q, weight = softmax_pool(f, offsets, alpha)
     tiny = np.finfo(float).tiny  # a bag that is wrong beyond 1e-308 is not worth more
@@ -223,6 +234,6 @@ def milr_objective(
     sizes = np.diff(offsets)
     p = expit(f)
     dP = weight * (1 + alpha * (p - np.repeat(P, sizes))) * p * expit(-f)
-    df = -np.repeat(np.where(T, 1.0, -1.0) / observed, sizes) * dP
+    df = -np.repeat(counts * np.where(T, 1.0, -1.0) / observed, sizes) * dP
     gradient = np.append(w + C * (X.T @ df), C * df.sum())
-    return float(0.5 * w @ w - C * np.log(observed).sum()), gradient
+    return float(0.5 * w @ w - C * np.sum(counts * np.log(observed))), gradient

@@ -24,6 +24,7 @@ from bagwise.baselines.base import (
     InstanceMixin,
     Offsets,
     from_logit,
+    subset,
 )
 from bagwise.core.parameters import check_choice, check_integer, check_number
 
@@ -36,7 +37,7 @@ class _CalibratedSVM(BaselineMIL):
     calibration_folds: int
     random_state: Any
 
-    def _machine(self, X: Floats, offsets: Offsets, T: Flags) -> Any:
+    def _machine(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> Any:
         """A trained machine."""
         raise NotImplementedError
 
@@ -44,18 +45,18 @@ class _CalibratedSVM(BaselineMIL):
         """Its decision value of each bag."""
         raise NotImplementedError
 
-    def _learn(self, X: Floats, offsets: Offsets, T: Flags) -> None:
-        decision = self._held_out(X, offsets, T)
-        self._model = self._machine(X, offsets, T)
+    def _learn(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> None:
+        decision = self._held_out(X, offsets, T, counts)
+        self._model = self._machine(X, offsets, T, counts)
         if decision is None:
             decision = self._decision(self._model, X, offsets)
-        self.slope_, self.intercept_ = fit_sigmoid(decision, T)
+        self.slope_, self.intercept_ = fit_sigmoid(decision, T, counts)
 
     def _bag_probability(self, X: Floats, offsets: Offsets) -> Columns:
         f = self._decision(self._model, X, offsets)
         return from_logit(self.slope_ * f + self.intercept_)
 
-    def _held_out(self, X: Floats, offsets: Offsets, T: Flags) -> Floats | None:
+    def _held_out(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> Floats | None:
         """Decision values of bags that the machine was not trained on; None for too few bags."""
         n_folds = min(self.calibration_folds, int(T.sum()), int((~T).sum()))
         if n_folds < 2:
@@ -64,8 +65,8 @@ class _CalibratedSVM(BaselineMIL):
         folds = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
         decision = np.empty(len(T))
         for train, test in folds.split(np.zeros(len(T)), T):
-            machine = self._machine(*_subset(X, offsets, train), T[train])
-            decision[test] = self._decision(machine, *_subset(X, offsets, test))
+            machine = self._machine(*subset(X, offsets, train), T[train], counts[train])
+            decision[test] = self._decision(machine, *subset(X, offsets, test))
         return decision
 
     def _check_svm(self) -> None:
@@ -100,8 +101,9 @@ class _AlternatingSVM(InstanceMixin, _CalibratedSVM):
         check_integer("max_iter", self.max_iter, at_least=1)
         self._check_svm()
 
-    def _svc(self, X: Floats, labels: Flags) -> SVC:
-        return SVC(C=self.C, kernel=self.kernel, gamma=self.gamma).fit(X, labels)
+    def _svc(self, X: Floats, labels: Flags, weights: Floats) -> SVC:
+        machine = SVC(C=self.C, kernel=self.kernel, gamma=self.gamma)
+        return machine.fit(X, labels, sample_weight=weights)
 
     def _decision(self, machine: SVC, X: Floats, offsets: Offsets) -> Floats:
         return np.maximum.reduceat(machine.decision_function(X), offsets[:-1])
@@ -151,13 +153,15 @@ class MISVM(_AlternatingSVM):
     True
     """
 
-    def _machine(self, X: Floats, offsets: Offsets, T: Flags) -> SVC:
+    def _machine(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> SVC:
         sizes = np.diff(offsets)
-        negative = X[~np.repeat(T, sizes)]
+        outside = ~np.repeat(T, sizes)
+        negative = X[outside]
         labels = np.repeat([False, True], [len(negative), int(T.sum())])
+        weights = np.append(np.repeat(counts, sizes)[outside], counts[T])
 
         def train(chosen: Floats) -> SVC:
-            return self._svc(np.vstack([negative, chosen]), labels)
+            return self._svc(np.vstack([negative, chosen]), labels, weights)
 
         def step(machine: SVC) -> tuple[NDArray[np.int64], Any]:
             best = best_rows(machine.decision_function(X), offsets)[T]
@@ -181,16 +185,17 @@ class miSVM(_AlternatingSVM):
     True
     """
 
-    def _machine(self, X: Floats, offsets: Offsets, T: Flags) -> SVC:
-        inside = np.repeat(T, np.diff(offsets))
+    def _machine(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> SVC:
+        sizes = np.diff(offsets)
+        inside, weights = np.repeat(T, sizes), np.repeat(counts, sizes)
 
         def step(machine: SVC) -> tuple[Flags, Any]:
             f = machine.decision_function(X)
             labels = inside & (f > 0)
             labels[best_rows(f, offsets)[T]] = True
-            return labels, lambda: self._svc(X, labels)
+            return labels, lambda: self._svc(X, labels, weights)
 
-        return self._alternate(self._svc(X, inside), inside, step)
+        return self._alternate(self._svc(X, inside, weights), inside, step)
 
 
 class SetKernelSVM(_CalibratedSVM):
@@ -233,11 +238,12 @@ class SetKernelSVM(_CalibratedSVM):
             check_number("gamma ('scale' or a number)", self.gamma, above=0)
         self._check_svm()
 
-    def _machine(self, X: Floats, offsets: Offsets, T: Flags) -> tuple[SVC, Any]:
+    def _machine(self, X: Floats, offsets: Offsets, T: Flags, counts: Floats) -> tuple[SVC, Any]:
         gamma = 1 / X.shape[1] if self.gamma == "scale" else float(self.gamma)
         K = set_kernel(X, offsets, X, offsets, gamma)
         length = np.sqrt(np.diag(K))
-        svc = SVC(C=self.C, kernel="precomputed").fit(K / np.outer(length, length), T)
+        svc = SVC(C=self.C, kernel="precomputed")
+        svc.fit(K / np.outer(length, length), T, sample_weight=counts)
         return svc, (X, offsets, length, gamma)
 
     def _decision(self, machine: tuple[SVC, Any], X: Floats, offsets: Offsets) -> Floats:
@@ -280,30 +286,25 @@ def best_rows(f: Floats, offsets: Offsets) -> NDArray[np.int64]:
     return np.array([a + np.argmax(f[a:b]) for a, b in pairwise(offsets)])
 
 
-def fit_sigmoid(f: Floats, T: Flags) -> tuple[float, float]:
+def fit_sigmoid(f: Floats, T: Flags, counts: Floats | None = None) -> tuple[float, float]:
     """Slope and intercept of σ(a f + b) for decision values f (Platt 1999).
 
-    Targets are Platt's (n + 1) / (n + 2) and 1 / (n + 2) for n of a class, and the slope is not
-    negative: probabilities keep the order of decision values.
+    Targets are Platt's (n + 1) / (n + 2) and 1 / (n + 2) for n of a class, which bags make up as
+    often as they count, and the slope is not negative: probabilities keep the order of decision
+    values.
     """
-    n1, n0 = int(T.sum()), int((~T).sum())
+    counts = np.ones(len(f)) if counts is None else counts
+    n1, n0 = float(counts[T].sum()), float(counts[~T].sum())
     target = np.where(T, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
     unit = max(float(np.std(f)), 1e-12)
     u = f / unit
 
     def loss(v: Floats) -> tuple[float, Floats]:
         logit = v[0] * u + v[1]
-        residual = expit(logit) - target
-        value = np.sum(target * logit - np.logaddexp(0, logit))  # t log σ + (1 - t) log(1 - σ)
+        residual = counts * (expit(logit) - target)
+        value = counts @ (target * logit - np.logaddexp(0, logit))  # t log σ + (1 - t) log(1 - σ)
         return float(-value), np.array([residual @ u, residual.sum()])
 
     bounds = [(1e-3, None), (None, None)]
     found = minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds)
     return float(found.x[0] / unit), float(found.x[1])
-
-
-def _subset(X: Floats, offsets: Offsets, bags: NDArray[Any]) -> tuple[Floats, Offsets]:
-    """Rows and offsets of some bags."""
-    sizes = np.diff(offsets)[bags]
-    rows = np.concatenate([np.arange(offsets[b], offsets[b + 1]) for b in bags])
-    return X[rows], np.concatenate([[0], np.cumsum(sizes)])

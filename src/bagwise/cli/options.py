@@ -43,6 +43,9 @@ InstanceLabel = Annotated[
 Group = Annotated[
     str | None, typer.Option(help="Column with what belongs together, e.g. the patient.")
 ]
+Weight = Annotated[
+    str | None, typer.Option(help="Column with how many times each bag counts; 0 leaves it out.")
+]
 Coords = Annotated[
     tuple[str, str] | None, typer.Option(metavar="X Y", help="Columns with coordinates.")
 ]
@@ -111,6 +114,7 @@ def columns(
     z: str | None = None,
     group: str | None = None,
     features: list[str] | None = None,
+    weight: str | None = None,
 ) -> "Columns":
     """What the options say of the columns."""
     from bagwise.io.columns import Columns
@@ -123,6 +127,7 @@ def columns(
         label=label,
         instance_label=instance_label,
         group=group,
+        weight=weight,
         coords=axes,
         features=tuple(features or ()),
     )

@@ -33,6 +33,7 @@ def fit(
     coords: opt.Coords = None,
     z: opt.Depth = None,
     group: opt.Group = None,
+    weight: opt.Weight = None,
     features: opt.Features = None,
     positive: opt.Positive = None,
     model: opt.ModelName = "probit",
@@ -63,8 +64,13 @@ def fit(
     """  # noqa: E501
     with user_errors(debug):
         if scheduler is not None:
-            refuse_beside_scheduler(slides=slides, delimiter=delimiter, valid=valid)
-        asked = columns(bag, label, instance_label, coords, z, group, features)
+            refuse_beside_scheduler(slides=slides, delimiter=delimiter, valid=valid, weight=weight)
+        if slides is not None and weight is not None:
+            raise ValueError(
+                "--weight names a column of a table of instances, and --slides reads features of "
+                "slides from files; leave --weight out, or fit in Python with sample_weight="
+            )
+        asked = columns(bag, label, instance_label, coords, z, group, features, weight)
         files = {"slides": slides, "delimiter": delimiter}
         chosen = opt.parse_settings(settings or [])
         how = {"model": model, "positive": positive, "seed": seed, "settings": chosen}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bagwise import metrics
 from bagwise.bags import Bags
+from bagwise.bags.inputs import frame_per_bag
 from bagwise.bags.label_like import COPY, Signs, copies, describe, look
 from bagwise.bags.subsets import check_test_size
 from bagwise.cli.sources import naming, remembered
@@ -82,13 +83,13 @@ def fit_table(
     assert table.bags.y is not None
     classes, note = choose_classes(table.bags.y, positive)
     bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))
-    estimator = build_model(model, seed, settings or {})
+    estimator = build_model(model, seed, _with_class_numbers(settings or {}, classes))
     if valid is not None:
         n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
     with naming(table.places):
-        estimator.fit(train, callbacks=callbacks)
+        estimator.fit(train, sample_weight=bag_weights(table, train), callbacks=callbacks)
         leaks = suspects(bags)
     estimator.metadata_ = {
         "columns": table.columns.to_dict(),
@@ -100,6 +101,30 @@ def fit_table(
     }
     scores = None if test is None else scored(estimator, test, seed)
     return Fitted(estimator, scores, (*(() if note is None else (note,)), *leaks))
+
+
+def bag_weights(table: Table, train: Bags) -> NDArray[Any] | None:
+    """How many times each bag of the fit counts, where a column says so."""
+    columns = table.columns
+    if columns.weight is None:
+        return None
+    per_bag = frame_per_bag(table.rows, columns.weight, table.rows[columns.bag].to_numpy())
+    of_bag = dict(zip(table.bags.ids.tolist(), per_bag, strict=True))
+    return np.array([of_bag[i] for i in train.ids.tolist()])
+
+
+def _with_class_numbers(settings: dict[str, Any], classes: list[Any]) -> dict[str, Any]:
+    """Settings whose class_weight is of 0 and 1, which a fit of a table has for classes."""
+    weights = settings.get("class_weight")
+    if not isinstance(weights, dict):
+        return settings
+    names = [str(c) for c in classes]
+    if unknown := [name for name in weights if name not in names]:
+        raise ValueError(
+            f"class_weight has the class {unknown[0]!r}; the classes of the table are "
+            f"{' and '.join(map(repr, names))}"
+        )
+    return settings | {"class_weight": {names.index(name): w for name, w in weights.items()}}
 
 
 def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:

@@ -23,10 +23,12 @@ Array = NDArray[Any]
 S = TypeVar("S")
 
 
-def training_data(X: Any, *parts: Any) -> TrainingData:
+def training_data(X: Any, *parts: Any, counts: Array | None = None) -> TrainingData:
     """Training data of rows that are here, or with workers."""
     rows = X.X if isinstance(X, ScaledRows) else X
-    return (DistributedData if isinstance(rows, DaskRows) else TrainingData)(X, *parts)
+    kind: Any = DistributedData if isinstance(rows, DaskRows) else TrainingData
+    data: TrainingData = kind(X, *parts, counts=counts)
+    return data
 
 
 class DistributedData(TrainingData):
@@ -56,7 +58,13 @@ class DistributedData(TrainingData):
         known = None if self.known is None else self.known[rows]
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         return DistributedData(
-            X, offsets, self.T[bags], known, self.chunk_size, memory_budget=self.memory_budget
+            X,
+            offsets,
+            self.T[bags],
+            known,
+            self.chunk_size,
+            memory_budget=self.memory_budget,
+            counts=self.counts_of(bags),
         )
 
     @property
@@ -84,6 +92,7 @@ class DistributedData(TrainingData):
             span.start,
             self.chunk_size,
             self.memory_budget if share == 1 else int(share * self.memory_budget),
+            self.counts_of(slice(first, last)),
         )
 
 
@@ -100,6 +109,7 @@ class Part:
     start: int
     chunk_size: int
     memory_budget: int
+    counts: Array | None
 
     def data(self, X: Any) -> TrainingData:
         """The part's rows X with their labels."""
@@ -107,7 +117,8 @@ class Part:
             D = X.shape[1]
             shift, scale = self.scaling or (np.zeros(D), np.ones(D))
             X = ScaledRows(X, shift, scale, self.dtype)
-        return TrainingData(X, self.offsets, self.T, self.known, self.chunk_size, self.graph)
+        labels = (self.offsets, self.T, self.known)
+        return TrainingData(X, *labels, self.chunk_size, self.graph, counts=self.counts)
 
     def source(self, X: Any, whitener: Features, dtype: np.dtype[Any]) -> FeatureSource:
         """Computes features of the part's bags, numbered as in the whole data."""

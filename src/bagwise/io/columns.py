@@ -36,12 +36,14 @@ class Columns:
     instance_id: str | None = None
     instance_label: str | None = None
     group: str | None = None
+    weight: str | None = None  # of the bag in a fit; never guessed
     coords: tuple[str, ...] = ()
     features: tuple[str, ...] = ()  # names or patterns such as "f_*"
 
     def named(self) -> list[str]:
         """All columns that are not features."""
-        return [c for c in (getattr(self, r) for r in ROLES) if c is not None] + [*self.coords]
+        roles = (getattr(self, role) for role in (*ROLES, "weight"))
+        return [c for c in roles if c is not None] + [*self.coords]
 
     def as_text(self) -> tuple[str, ...]:
         """Columns of ids and labels, which are read as they stand: 007 is not 7."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -30,10 +30,12 @@ from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
 from bagwise.models.fitting import all_or_nothing, forget_earlier_fit
 from bagwise.models.inputs import (
+    bag_counts,
     bag_targets,
     bags_to_fit,
     bags_to_predict,
     binary_targets,
+    check_class_weight,
     known_labels,
     labels_for,
     record_features,
@@ -64,6 +66,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     posterior_: Any
     bag_score: str
     standardize: str | bool
+    class_weight: Any
     random_state: Any
     _posterior_type: ClassVar[type]
     _remedies: str  # what may help where bags are ranked near chance
@@ -87,6 +90,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         X: Any,
         y: ArrayLike | None = None,
         *,
+        sample_weight: ArrayLike | None = None,
         positive: Any = None,
         callbacks: Sequence[Callback] = (),
         client: Any = None,
@@ -99,6 +103,10 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             `bagwise.distributed.DaskBags`.
         y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
             Series whose index holds the bag ids is put in their order.
+        sample_weight : how many times each bag counts, one number per bag in the order of the
+            bags, or in a pandas Series as `y`. 2 is the same as two copies of the bag in the sum of
+            log-likelihoods, 0 leaves it out of that. Scaling, inducing points and the default
+            kernel see every instance once. Weights of `class_weight` multiply it.
         positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
             of two numbers or of two ordered categories; text needs it, but for pairs such as no
             and yes.
@@ -109,7 +117,9 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
         Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
         """
-        return self._fit(X, y, client, positive=positive, callbacks=callbacks)
+        return self._fit(
+            X, y, client, sample_weight=sample_weight, positive=positive, callbacks=callbacks
+        )
 
     def _fit(
         self,
@@ -117,6 +127,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         y: ArrayLike | None,
         client: Any,
         *,
+        sample_weight: ArrayLike | None,
         positive: Any,
         callbacks: Sequence[Callback],
         **more: Any,
@@ -125,13 +136,15 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         with all_or_nothing(self), listening(callbacks, self):
             forget_earlier_fit(self)
-            bags = bags_to_fit(self, connected(X, client), y)
+            X = connected(X, client)
+            bags = bags_to_fit(self, X, y)
             classes, T = binary_targets(bags, y, positive)
+            counts = bag_counts(X, bags, sample_weight, self.class_weight, classes, T)
             known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
             rng = generator(self.random_state)
             with self._threads(bags):
-                self._fit_bags(bags, T, known, rng, callbacks=callbacks, **more)
-                self._check_ranking(bags, T)
+                self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
+                self._check_ranking(bags, T, counts)
             self.classes_ = classes
             self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
             record_features(self, bags)
@@ -144,9 +157,13 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         known: Array | None,
         rng: np.random.Generator,
         *,
+        counts: Array | None,
         callbacks: Sequence[Callback],
     ) -> None:
-        """Fit `posterior_` and what belongs to it; known labels are NaN where they are not."""
+        """Fit `posterior_` and what belongs to it.
+
+        Known labels are NaN where they are not; `counts` say how many times each bag counts.
+        """
         raise NotImplementedError
 
     def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
@@ -305,6 +322,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """Arguments as plain values."""
         parameters = self.get_params(deep=False)
         parameters["random_state"] = plain_seed(parameters["random_state"])
+        if isinstance(self.class_weight, Mapping):  # keys of any type, which files do not hold
+            parameters["class_weight"] = [list(item) for item in self.class_weight.items()]
         if parameters.get("dtype") is not None:
             parameters["dtype"] = np.dtype(parameters["dtype"]).name
         return parameters
@@ -381,12 +400,12 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """The threads that suit predictions for these bags."""
         return suitable_threads(bags.n_instances, bags.n_features, len(self.posterior_.m))
 
-    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_], counts: Array | None = None) -> None:
         """Warn where even the bags of the fit are ranked near chance."""
-        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies)
+        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, counts=counts)
 
     def _check_parameters(self) -> None:
-        raise NotImplementedError
+        check_class_weight(self.class_weight)
 
     def _bag_labels_may_be_wrong(self) -> bool:
         """Whether known instance labels may contradict the label of their bag."""

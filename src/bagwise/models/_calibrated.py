@@ -76,17 +76,18 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         return "calibrated" if there else "posterior"
 
     def _reasons_against(
-        self, bags: Bags, T: Flags, whole: str | None, costly: str | None
+        self, bags: Bags, T: Flags, counts: Array | None, whole: str | None, costly: str | None
     ) -> Reasons:
         """Why bags and instances are not calibrated; errors where they were asked for.
 
         `whole` says why no part of the bags can be fitted by itself, `costly` why "auto" does not
         pay for five more fits.
         """
-        cannot = whole or too_few(bags, T)
+        cannot = whole or too_few(bags, T, counts)
         of_bags = reason_against(self.bag_score, cannot, costly)
         of_instances = reason_against_instances(self.instance_score, cannot, of_bags)
-        refuse_witness_rate(self.witness_rate, of_instances, bags, T)
+        counting = T if counts is None else T & (counts > 0)
+        refuse_witness_rate(self.witness_rate, of_instances, bags, counting)
         return of_bags, of_instances
 
     def _calibrate(
@@ -94,6 +95,7 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         bags: Bags,
         T: Flags,
         known: Array | None,
+        counts: Array | None,
         reasons: Reasons,
         seed: int,
         monitor: Monitor,
@@ -102,16 +104,18 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
     ) -> None:
         """Calibrate bags and instances of a fitted model, where there is no reason against it.
 
-        Where `scores` of left-out bags are there already, nothing is fitted again.
+        Where `scores` of left-out bags are there already, nothing is fitted again. Bags that count
+        nothing are no part of it.
         """
         self.calibration_, self.instance_calibration_ = None, None
         self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
         if None not in reasons:
             return
-        some = bags_to_leave_out(bags, T, seed) if scores is None else np.arange(len(bags))
+        some = bags_to_leave_out(bags, T, seed, counts)
         if len(some) < len(bags):
             known = None if known is None else known[np.isin(bags.bag_index, some)]
             bags, T = bags[some], T[some]
+            counts = None if counts is None else counts[some]
         found = scores or scores_by_refits(bags, T, seed, monitor, lambda kept: refit(some[kept]))
         if isinstance(found, str):
             self.why_not_calibrated_, self.why_instances_not_calibrated_ = (
@@ -120,22 +124,23 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
             return
         if reasons[0] is None:
             means = bag_means(bags.X, bags.offsets)
-            self.calibration_ = calibrate_with_means(found, T, means, self.posterior_.scale)
+            self.calibration_ = calibrate_with_means(found, T, means, self.posterior_.scale, counts)
             warn_of_left_out(self.calibration_, found, bags, T, self._remedies)
         if reasons[1] is None:
             self.instance_calibration_ = calibrate_instances(
-                found.instance_logits, bags.offsets, T, known, self.witness_rate
+                found.instance_logits, bags.offsets, T, known, self.witness_rate, counts
             )
 
     def _fit_in_parts(self) -> bool:
         """Whether some of the bags can be predicted by themselves."""
         return True
 
-    def _check_ranking(self, bags: Bags, T: Flags) -> None:
+    def _check_ranking(self, bags: Bags, T: Flags, counts: Array | None = None) -> None:
         """Where there is a calibration, left-out bags were looked at."""
         if self.calibration_ is None:
             whole = not self._fit_in_parts()
-            check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, whole)
+            told = (bags, T, self.bag_score, self._remedies)
+            check_ranking(self._predictor, *told, whole, counts)
 
     def _score_parts(self) -> dict[str, bool]:
         if self.bag_score_ != "calibrated":

@@ -91,6 +91,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         bag_score: str = "auto",
         instance_score: str = "auto",
         witness_rate: float | None = None,
+        class_weight: Any = None,
         max_iter: int = 500,
         tol: float = 1e-8,
         jitter: float = 1e-6,
@@ -112,6 +113,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         self.bag_score = bag_score
         self.instance_score = instance_score
         self.witness_rate = witness_rate
+        self.class_weight = class_weight
         self.max_iter = max_iter
         self.tol = tol
         self.jitter = jitter
@@ -127,6 +129,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         X: Any,
         y: ArrayLike | None = None,
         *,
+        sample_weight: ArrayLike | None = None,
         positive: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
@@ -142,6 +145,10 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             `bagwise.distributed.DaskBags`.
         y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
             Series whose index holds the bag ids is put in their order.
+        sample_weight : how many times each bag counts, one number per bag in the order of the
+            bags, or in a pandas Series as `y`. 2 is the same as two copies of the bag in the sum of
+            log-likelihoods, 0 leaves it out of that. Scaling, inducing points and the default
+            kernel see every instance once. Weights of `class_weight` multiply it.
         positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
             of two numbers or of two ordered categories; text needs it, but for pairs such as no
             and yes.
@@ -160,6 +167,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             X,
             y,
             client,
+            sample_weight=sample_weight,
             positive=positive,
             checkpoint=checkpoint,
             checkpoint_minutes=checkpoint_minutes,
@@ -174,6 +182,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         known: Array | None,
         rng: np.random.Generator,
         *,
+        counts: Array | None,
         callbacks: Sequence[Callback],
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
@@ -183,12 +192,13 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         """Fit; one that is part of another model's fit is given that model's `scaling`."""
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
         saves = checkpoint is not None or resume is not None
-        check_way_of_fitting(self, bags.X, parts.sites, saves=saves)
-        reasons = self._reasons_against(bags, T, parts.whole, too_costly(self, parts))
-        session = Session.begin(self, bags, T, known, checkpoint, checkpoint_minutes, resume)
+        check_way_of_fitting(self, bags.X, parts.sites, counts, saves=saves)
+        reasons = self._reasons_against(bags, T, counts, parts.whole, too_costly(self, parts))
+        labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
+        session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
         monitor = session.monitor(prepared, callbacks)
-        choose = partial(chosen_setting, self, parts, bags, T, known, prepared, monitor)
+        choose = partial(chosen_setting, self, parts, bags, T, known, counts, prepared, monitor)
         setting = interruptible(choose, monitor.save)
         problem = Problem(
             data=training_data(
@@ -199,6 +209,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
                 self.chunk_size,
                 None if parts.graph is None else parts.graph(bags),
                 feature_budget(self.memory_budget, bags.X),
+                counts=counts,
             ),
             Z=setting.Z,
             likelihood=parts.likelihood,
@@ -211,12 +222,13 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         result = interruptible(run, monitor.save)
         self._store(result, problem, setting.shift, setting.scale)
         self.candidates_ = setting.table
-        refit = partial(refitted, self, bags, T, problem.seed, monitor)
+        refit = partial(refitted, self, bags, T, counts, problem.seed, monitor)
         calibrated = partial(
             self._calibrate,
             bags,
             T,
             known,
+            counts,
             reasons,
             problem.seed,
             monitor,
@@ -284,6 +296,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_arguments(self, self._parts())
 
     def _run(self, problem: Problem, chosen: Kernel | None, *, parts: Parts, refit: bool) -> Result:

@@ -16,6 +16,7 @@ from bagwise.core.calibration.candidates import (
     STANDARDIZED_HANDICAP,
     Candidate,
     Fitting,
+    JudgedBags,
     JudgedKernel,
     bags_to_judge,
     judge,
@@ -46,7 +47,7 @@ class Setting:
     Z: Array  # (M, D), scaled
     kernel: Kernel | None = None  # that was chosen; None: as the arguments say
     table: tuple[JudgedKernel, ...] = ()  # what was tried
-    left_out: LeftOut | None = None  # scores of all bags by the chosen one
+    left_out: LeftOut | None = None  # scores of all bags that count by the chosen one
 
 
 def is_auto(kernel: Any) -> bool:
@@ -65,6 +66,7 @@ def chosen_setting(
     bags: Bags,
     T: Flags,
     known: Array | None,
+    counts: Array | None,
     prepared: dict[str, Any],
     monitor: Monitor,
 ) -> Setting:
@@ -74,14 +76,14 @@ def chosen_setting(
     """
     as_prepared = Setting(prepared["shift"], prepared["scale"], prepared["Z"])
     mean, learn = asked(model, parts)
-    if not (is_auto(model.kernel) and learn) or too_few(bags, T) is not None:
+    if not (is_auto(model.kernel) and learn) or too_few(bags, T, counts) is not None:
         return as_prepared
-    judged = bags_to_judge(bags, T, known, prepared["seed"])
+    judged = bags_to_judge(bags, T, known, prepared["seed"], counts)
     fitting = Fitting(
         parts.likelihood, None if mean == "learn" else float(mean), model.jitter, prepared["seed"]
     )
     tried = candidates(bags.X, model.standardize, parts.variance, as_prepared, own=_own(model))
-    table, found = judge(tried, judged, fitting, _keeping(monitor, judged.T))
+    table, found = judge(tried, judged, fitting, _keeping(monitor, judged))
     best = next((c for c, row in zip(tried, table, strict=True) if row.chosen), None)
     if best is None:
         warn_user(
@@ -100,13 +102,15 @@ def _own(model: GaussianProcessMIL) -> bool:
     return isinstance(model.inducing, str) and model.inducing == "kmeans"
 
 
-def _keeping(monitor: Monitor, T: Flags) -> Callable[[str, Callable[[], LeftOut]], LeftOut]:
+def _keeping(
+    monitor: Monitor, judged: JudgedBags
+) -> Callable[[str, Callable[[], LeftOut]], LeftOut]:
     """Work of which a checkpoint keeps the result."""
 
     def keep(stage: str, work: Callable[[], LeftOut]) -> LeftOut:
         def run(state: State | None) -> State:
             found = work()
-            monitor.step(1, log_likelihood(found, T), dict)
+            monitor.step(1, log_likelihood(found, judged.T, judged.counts), dict)
             return vars(found)
 
         return LeftOut(**monitor.run(stage, run))

@@ -75,6 +75,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
         bag_score: str = "auto",
         instance_score: str = "auto",
         witness_rate: float | None = None,
+        class_weight: Any = None,
         max_iter: int = 500,
         tol: float = 5e-3,
         chunk_size: int | None = None,
@@ -88,6 +89,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
         self.bag_score = bag_score
         self.instance_score = instance_score
         self.witness_rate = witness_rate
+        self.class_weight = class_weight
         self.max_iter = max_iter
         self.tol = tol
         self.chunk_size = chunk_size
@@ -101,17 +103,18 @@ class LinearMIL(CalibratedMIL, abstract=True):
         known: Array | None,
         rng: np.random.Generator,
         *,
+        counts: Array | None,
         callbacks: Sequence[Callback],
     ) -> None:
-        reasons = self._reasons_against(bags, T, self._whole, self._costly())
-        design = self._design(bags, T, known, self._columns(bags, T, rng))
+        reasons = self._reasons_against(bags, T, counts, self._whole, self._costly())
+        design = self._design(bags, T, known, counts, self._columns(bags, T, rng))
         fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
         seed = int(rng.integers(2**31))
         self.posterior_ = LinearPosterior.at(fit.modes[0], fit.columns, seed)
         self._store(fit, self.posterior_.n_weights)
         monitor = Monitor(callbacks)
-        refit = partial(refitted_linear, self, bags, T, seed, monitor)
-        self._calibrate(bags, T, known, reasons, seed, monitor, refit)
+        refit = partial(refitted_linear, self, bags, T, counts, seed, monitor)
+        self._calibrate(bags, T, known, counts, reasons, seed, monitor, refit)
 
     def _costly(self) -> str | None:
         """Why "auto" does not pay for five more fits, or None."""
@@ -240,6 +243,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
         return FITTED
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise TypeError(
                 "kernel must be None or a bagwise kernel such as bagwise.kernels.RBF(), "
@@ -272,14 +276,19 @@ class LinearMIL(CalibratedMIL, abstract=True):
         return Columns.all(shift, scale, self.kernel, basis)
 
     def _design(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, columns: Columns
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        counts: Array | None,
+        columns: Columns,
     ) -> Design:
-        return self._varying(columns, bags.X, bags.offsets, T, known)
+        return self._varying(columns, counts, bags.X, bags.offsets, T, known)
 
-    def _varying(self, columns: Columns, X: Any, *labels: Any) -> Design:
+    def _varying(self, columns: Columns, counts: Array | None, X: Any, *labels: Any) -> Design:
         """Rows with offsets, T and known labels, and those of the columns that vary."""
         chunk_size = self.chunk_size or rows_per_chunk(len(columns))
-        data = training_data(X, *labels, chunk_size, None, SMALL_BUDGET)
+        data = training_data(X, *labels, chunk_size, None, SMALL_BUDGET, counts=counts)
         return Design(data, columns).varying()
 
     def _store(self, fit: Fit, n_weights: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
@@ -120,9 +121,13 @@ def checked_init(model: GaussianProcessMIL, parts: Parts, n_rows: int) -> Init:
     }
 
 
-def check_way_of_fitting(model: Any, X: Any, sites: Sites, *, saves: bool) -> None:
-    """Raise where a way of fitting has no checkpoints, or is not distributed."""
+def check_way_of_fitting(
+    model: Any, X: Any, sites: Sites, counts: Array | None, *, saves: bool
+) -> None:
+    """Raise where a way of fitting has no checkpoints, is not distributed, or needs copies."""
     away = isinstance(X, DaskRows)
+    if model.inference == "gibbs":
+        refuse_fractions(counts)
     if model.inference == "gibbs" and (saves or away):
         what = "writes no checkpoints" if saves else "is not distributed"
         raise ValueError(
@@ -144,3 +149,15 @@ def too_costly(model: GaussianProcessMIL, parts: Parts) -> str | None:
     if model.inference == "gibbs":
         return "inference='gibbs' would sample five times more"
     return None
+
+
+def refuse_fractions(counts: Array | None) -> None:
+    """Raise where bags do not count whole times, for samplers of each copy's latent values."""
+    if counts is None or np.array_equal(counts, np.round(counts)):
+        return
+    fraction = counts[counts != np.round(counts)][0]
+    raise ValueError(
+        "inference='gibbs' draws the latent values of each copy of a bag, so that weights must be "
+        f"whole numbers; got {fraction:g}; round them, leave class_weight='balanced' out, or use "
+        "inference='vi' or 'laplace'"
+    )

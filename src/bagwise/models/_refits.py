@@ -62,12 +62,14 @@ def refitted(
     model: GaussianProcessMIL,
     bags: Bags,
     T: Flags,
+    counts: Array | None,
     seed: int,
     monitor: Monitor,
     kept: NDArray[np.intp],
 ) -> Scorer:
     """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
     part, T = bags[kept], T[kept]
+    counts = None if counts is None else counts[kept]
     refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
     refit.set_params(bag_score="joint", instance_score="posterior", witness_rate=None)
     refit.set_params(random_state=seed, verbose=0)
@@ -78,7 +80,9 @@ def refitted(
 
     scaling = (model.posterior_.shift, model.posterior_.scale)
     with refit._threads(part):
-        refit._fit_bags(part, T, known, generator(seed), callbacks=[hear], scaling=scaling)
+        refit._fit_bags(
+            part, T, known, generator(seed), counts=counts, callbacks=[hear], scaling=scaling
+        )
     return partial(scores, refit)
 
 
@@ -86,12 +90,14 @@ def refitted_linear(
     model: LinearMIL,
     bags: Bags,
     T: Flags,
+    counts: Array | None,
     seed: int,
     monitor: Monitor,
     kept: NDArray[np.intp],
 ) -> Scorer:
     """A fit of a linear model to some of the bags, with what it has learned where it can."""
     part, T = bags[kept], T[kept]
+    counts = None if counts is None else counts[kept]
     refit = clone(model).set_params(bag_score="joint", instance_score="posterior")
     refit.set_params(witness_rate=None, random_state=seed, verbose=0, **model._learned())
     known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
@@ -101,7 +107,7 @@ def refitted_linear(
 
     with refit._threads(part), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
-        refit._fit_bags(part, T, known, generator(seed), callbacks=[hear])
+        refit._fit_bags(part, T, known, generator(seed), counts=counts, callbacks=[hear])
     return partial(scores, refit)
 
 

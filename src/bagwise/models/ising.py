@@ -81,21 +81,21 @@ class CoupledSites(Sites):
 
     def local_step(self, chunk: Chunk, q: Q) -> Stats:
         found = self.moments(chunk, latent_mean(chunk, q))
-        eta = self.prior(chunk).eta(found.Em)
-        bound = float(np.sum(found.log_prob)) + self.constant_bound(chunk)
+        eta = chunk.targets.counted_rows(self.prior(chunk).eta(found.Em))
+        bound = chunk.targets.total_of_bags(found.log_prob) + self.constant_bound(chunk)
         return Stats(project(chunk.A, eta), float(eta.sum()), bound, self.precision(chunk))
 
     def precision(self, chunk: Chunk) -> Precision:
         """Statistics of a Lambda that couples the instances of a bag."""
         if chunk.start not in self._precisions:
-            self._precisions[chunk.start] = coupled_precision(self.prior(chunk), chunk.A)
+            self._precisions[chunk.start] = coupled_precision(self.prior(chunk), chunk)
         return self._precisions[chunk.start]
 
     def constant_bound(self, chunk: Chunk) -> float:
         """-1/2 tr(Lambda Kt), where the residual is part of the bound."""
         if self.integrate_residual:
             return 0.0
-        return -0.5 * float(np.sum(chunk.kt * self.prior(chunk).coupling.diag()))
+        return -0.5 * chunk.targets.total_of_rows(chunk.kt * self.prior(chunk).coupling.diag())
 
     def global_bound(self, q: Q, precision: Precision) -> float:
         return trace_bound(q, precision)
@@ -126,7 +126,7 @@ class IsingSites(CoupledSites, ClimbableSites):
     def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
         if self.prior(chunk).independent:
             return self.uncoupled.log_prob(chunk, m, c0)
-        return float(np.sum(self.moments(chunk, latent(chunk, m, c0)).log_prob))
+        return chunk.targets.total_of_bags(self.moments(chunk, latent(chunk, m, c0)).log_prob)
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
         prior = self.prior(chunk)
@@ -135,9 +135,9 @@ class IsingSites(CoupledSites, ClimbableSites):
         mu = latent(chunk, m, c0)
         found = self.moments(chunk, mu)
         A1 = np.column_stack([chunk.A, np.ones(len(mu))]).astype(np.float64)
-        g = prior.eta(found.Em) - prior.weigh(mu)
+        g = chunk.targets.counted_rows(prior.eta(found.Em) - prior.weigh(mu))
         P = neg_hessian(prior, A1, mu, found, chunk.targets)
-        return Derivatives(float(np.sum(found.log_prob)), A1.T @ g, P)
+        return Derivatives(chunk.targets.total_of_bags(found.log_prob), A1.T @ g, P)
 
 
 class DiagonalIsingSites(CoupledSites):
@@ -151,11 +151,12 @@ class DiagonalIsingSites(CoupledSites):
         return orthant_diagonal(prior.mean(mu), prior.variance, chunk.targets)
 
 
-def coupled_precision(prior: CoupledPrior, A: Array) -> Precision:
+def coupled_precision(prior: CoupledPrior, chunk: Chunk) -> Precision:
     """Statistics of a Lambda that couples the instances of a bag."""
-    A = np.asarray(A, dtype=np.float64)
-    LA = prior.weigh(A)
-    return Precision(A.T @ LA, LA.sum(axis=0), float(np.sum(prior.weigh(np.ones(len(A))))))
+    A = np.asarray(chunk.A, dtype=np.float64)
+    LA = chunk.targets.counted_rows(prior.weigh(A))
+    oneL1 = chunk.targets.total_of_rows(prior.weigh(np.ones(len(A))))
+    return Precision(A.T @ LA, LA.sum(axis=0), oneL1)
 
 
 class IsingVGPMIL(GaussianProcessMIL, alias="ising"):

@@ -14,9 +14,8 @@ from bagwise.core.inference.stats import (
     StatefulSites,
     Stats,
     Values,
-    diagonal_precision,
+    diagonal_stats,
     latent_mean,
-    project,
     second_moment,
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
@@ -80,22 +79,21 @@ class LargeMarginSites(StatefulSites):
         )
         lam = theta_xi * self.C**2 + theta_phi * tau
         bound = self.objective(mu, values, chunk.targets)
-        precision = diagonal_precision(chunk.A, lam)
-        return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
+        return diagonal_stats(chunk, eta, lam, bound)
 
     def objective(self, mu: Array, values: Values, targets: Targets) -> float:
         """The terms of F besides -KL."""
         pi, tau, xi, phi = (values[name] for name in ("pi", "tau", "xi", "phi"))
         margins = (tau - 0.5) * self.C * ((2 * pi - 1) * mu - self.V) + (pi - 0.5) * mu * tau
         gates = self.density.log_psi(xi) + self.density.log_psi(phi) + special.entr(tau)
-        total = float(np.sum(margins + gates + special.entr(1 - tau)))
+        total = targets.total_of_rows(margins + gates + special.entr(1 - tau))
         return total + self.label_terms(values, targets)
 
     def label_terms(self, values: Values, targets: Targets) -> float:
         """E log p(T | y) + entropy of the joint q(y): log-normaliser minus pi'rho."""
         rho = values["rho"]
-        log_Z = np.sum(self.likelihood.log_prob(rho, targets)) + np.sum(np.logaddexp(0, rho))
-        return float(log_Z - values["pi"] @ rho)
+        log_Z = targets.total_of_bags(self.likelihood.log_prob(rho, targets))
+        return log_Z + targets.total_of_rows(np.logaddexp(0, rho) - values["pi"] * rho)
 
     def xi(self, mu: Array, Ef2: Array, pi: Array) -> Array:
         """C sqrt(E f^2 - 2 (2 pi - 1) mu V + V^2)."""

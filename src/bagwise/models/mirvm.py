@@ -42,6 +42,8 @@ class MIRVM(LinearMIL, alias="mirvm"):
     bag_score, instance_score, witness_rate : how bag and instance probabilities are made, as in
         `VGPMIL`; "auto" (default) calibrates both where there are 3 bags of each class and a
         penalty that is learned. A refit learns its own alpha.
+    class_weight : None, "balanced" (both classes have the same total weight) or {class: weight}:
+        what multiplies the log-likelihood of each bag of a class; see `sample_weight` of `fit`.
     max_iter, tol : updates of alpha at most (and Newton steps of each mode, of which 100 are
         always allowed); change of the log evidence, in nats, at which to stop. `converged_` says
         that whole updates would change no alpha by more than a tenth. On some data, with strongly
@@ -115,9 +117,15 @@ class RVM(MIRVM, alias="rvm"):
     _whole = "RVM is the baseline that knows no bags"
 
     def _design(
-        self, bags: Bags, T: NDArray[np.bool_], known: Array | None, columns: Columns
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        counts: Array | None,
+        columns: Columns,
     ) -> Design:
         label = np.repeat(T, bags.sizes)
         if known is not None:
             label = np.where(np.isnan(known), label, known == 1)
-        return self._varying(columns, bags.X, np.arange(len(label) + 1), label, None)
+        counts = None if counts is None else np.repeat(counts, bags.sizes)
+        return self._varying(columns, counts, bags.X, np.arange(len(label) + 1), label, None)

@@ -58,6 +58,7 @@ class MultiTaskMIRVM(MIRVM):
         y: ArrayLike | None = None,
         tasks: ArrayLike | None = None,
         *,
+        sample_weight: ArrayLike | None = None,
         positive: Any = None,
         callbacks: Sequence[Callback] = (),
         client: Any = None,
@@ -70,10 +71,19 @@ class MultiTaskMIRVM(MIRVM):
             0, 1, ...); or one set of bags, or `DaskBags`, as any other model takes it.
         y : one label per bag, in the order of the bags; overrides the labels of the bags.
         tasks : one task name per bag, where X is one set of bags. Without it there is one task.
-        positive, callbacks, client : as in `MIRVM.fit`.
+        sample_weight, positive, callbacks, client : as in `MIRVM.fit`; a list or dict of Bags has
+            one weight for each bag of the first task, then of the second, and so on.
         """
         X, tasks = _joined(X, tasks)
-        return self._fit(X, y, client, positive=positive, callbacks=callbacks, tasks=tasks)
+        return self._fit(
+            X,
+            y,
+            client,
+            sample_weight=sample_weight,
+            positive=positive,
+            callbacks=callbacks,
+            tasks=tasks,
+        )
 
     def _fit_bags(
         self,
@@ -82,12 +92,13 @@ class MultiTaskMIRVM(MIRVM):
         known: Array | None,
         rng: np.random.Generator,
         *,
+        counts: Array | None,
         callbacks: Sequence[Callback],
         tasks: ArrayLike | None = None,
     ) -> None:
-        reasons = self._reasons_against(bags, T, self._whole, None)
-        names, of_task = _check_tasks(tasks, bags, T)
-        design = self._design(bags, T, known, self._columns(bags, T, rng))
+        reasons = self._reasons_against(bags, T, counts, self._whole, None)
+        names, of_task = _check_tasks(tasks, bags, T, counts)
+        design = self._design(bags, T, known, counts, self._columns(bags, T, rng))
         designs = [design.of_bags(np.flatnonzero(of_task == j)) for j in range(len(names))]
         fit = self._watched(lambda note: self._maximise(designs, note), callbacks)
         seed = int(rng.integers(2**31))
@@ -101,7 +112,7 @@ class MultiTaskMIRVM(MIRVM):
 
     _whole = "tasks share their penalties, and some may have few bags"
 
-    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_]) -> None:
+    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_], counts: Array | None = None) -> None:
         """Nothing is said: tasks may have so few bags that their ranking tells nothing."""
 
     @property
@@ -246,9 +257,9 @@ def _joined(X: Any, tasks: ArrayLike | None) -> tuple[Any, ArrayLike | None]:
 
 
 def _check_tasks(
-    tasks: ArrayLike | None, bags: Bags, T: NDArray[np.bool_]
+    tasks: ArrayLike | None, bags: Bags, T: NDArray[np.bool_], counts: Array | None
 ) -> tuple[Array, NDArray[np.intp]]:
-    """Names of the tasks and the number of each bag's task; every task has both classes."""
+    """Names of the tasks and the number of each bag's task; in every task both classes count."""
     if tasks is None:
         tasks = np.zeros(len(bags), dtype=np.int64)
     tasks = in_bag_order(tasks, bags.ids, "tasks")
@@ -259,8 +270,9 @@ def _check_tasks(
             "strings or integers"
         )
     names, of_task = np.unique(labels, return_inverse=True)
-    positives = np.bincount(of_task, weights=T)
-    sizes = np.bincount(of_task)
+    some = np.ones(len(T), dtype=bool) if counts is None else counts > 0
+    positives = np.bincount(of_task[some], weights=T[some], minlength=len(names))
+    sizes = np.bincount(of_task[some], minlength=len(names))
     for name, size, positive in zip(names, sizes, positives, strict=True):
         if positive in (0, size):
             which = "positive" if positive else "negative"

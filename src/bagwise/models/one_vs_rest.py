@@ -31,6 +31,7 @@ from bagwise.models.inputs import (
     check_magnitude,
     labels_for,
     record_features,
+    sample_weights,
 )
 from bagwise.models.states import (
     classes_from,
@@ -108,7 +109,9 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.class_names = class_names
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: Any, y: ArrayLike | None = None, *, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit one model per class.
 
         Parameters
@@ -117,6 +120,8 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         y : (B,) the class of each bag, or (B, K) a matrix of 0 and 1; overrides the labels of
             the bags. A pandas Series or table whose index holds the bag ids is put in their order,
             and the columns of a table name the classes.
+        sample_weight : how many times each bag counts in all models; see `ProbitVGPMIL.fit`. A
+            `class_weight` of the estimator is of its classes 1, the class, and 0, the rest.
         """
         _check_estimator(self.estimator)
         bags = as_bags(X, estimator_name=type(self).__name__)
@@ -128,11 +133,15 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         else:
             classes, T = _class_targets(labels, self.class_names)
         _check_classes(classes, T)
+        weights: dict[str, Array] = {}  # none for models that take none
+        if sample_weight is not None:
+            weights["sample_weight"] = sample_weights(X, bags, sample_weight)
+            _check_counting(classes, T, weights["sample_weight"])
         _check_no_instance_labels(bags)
         check_magnitude(bags, self.estimator)
         shared = _with_shared_inducing(self.estimator, bags.X)
         fits = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_class)(shared, bags, T[:, k]) for k in range(len(classes))
+            delayed(_fit_class)(shared, bags, T[:, k], weights) for k in range(len(classes))
         )
         _warn_by_class(classes, [said for _, said in fits])
         with all_or_nothing(self):
@@ -432,6 +441,17 @@ def _check_classes(classes: Array, T: Flags) -> None:
             )
 
 
+def _check_counting(classes: Array, T: Flags, weights: Array) -> None:
+    """Every model needs bags that count, with its class and without."""
+    for name, own in zip(classes.tolist(), T.T, strict=True):
+        for side, which in ((own, "with"), (~own, "without")):
+            if not np.any(weights[side]):
+                raise ValueError(
+                    f"the {int(side.sum())} bags {which} class {name!r} have a weight of zero; "
+                    "give some of them a positive sample_weight"
+                )
+
+
 def _check_no_instance_labels(bags: Bags) -> None:
     known = bags.instance_labels
     if known is not None and not np.all(np.isnan(known)):
@@ -478,11 +498,13 @@ def _kernel_units(X: Array, standardize: Any) -> Array:
     return np.ones(X.shape[1], dtype=X.dtype)
 
 
-def _fit_class(estimator: Any, bags: Bags, positive: Flags) -> tuple[Any, Said]:
+def _fit_class(
+    estimator: Any, bags: Bags, positive: Flags, weights: dict[str, Array]
+) -> tuple[Any, Said]:
     """The model of one class and its warnings, which would be lost or nameless in a process."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = clone(estimator).fit(bags.with_labels(positive.astype(np.int64)))
+        model = clone(estimator).fit(bags.with_labels(positive.astype(np.int64)), **weights)
     return model, [(w.category, str(w.message)) for w in caught]
 
 

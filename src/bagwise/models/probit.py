@@ -16,8 +16,8 @@ from bagwise.core.inference.stats import (
     Q,
     Stats,
     diagonal_precision,
+    diagonal_stats,
     latent_mean,
-    project,
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Probit
@@ -46,16 +46,19 @@ class ProbitSites(ClimbableSites):
         log_prob, g = self.folded.likelihood.log_prob_and_gradient(mu / s, chunk.targets)
         Em = mu + s * g  # [W21, Eq. 21-23]
         eta = Em / s**2
-        bound = float(np.sum(log_prob)) + self.constant_bound(chunk)
-        return Stats(project(chunk.A, eta), float(eta.sum()), bound, self.precision(chunk))
+        bound = chunk.targets.total_of_bags(log_prob) + self.constant_bound(chunk)
+        return diagonal_stats(chunk, eta, 1 / s**2, bound)
 
     def precision(self, chunk: Chunk) -> Precision:
         """Lambda = 1 / s_n^2."""
-        return diagonal_precision(chunk.A, self.folded.scale(chunk.kt) ** 2)
+        lam = chunk.targets.counted_rows(self.folded.scale(chunk.kt) ** 2)
+        return diagonal_precision(chunk.A, lam)
 
     def constant_bound(self, chunk: Chunk) -> float:
         """-1/2 tr(Lambda Kt), where the residual is part of the bound."""
-        return 0.0 if self.integrate_residual else -0.5 * float(np.sum(chunk.kt, dtype=np.float64))
+        if self.integrate_residual:
+            return 0.0
+        return -0.5 * chunk.targets.total_of_rows(np.asarray(chunk.kt, dtype=np.float64))
 
     def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
         return self.folded.log_prob(chunk, m, c0)

@@ -28,7 +28,7 @@ from bagwise.densities import (
     is_normalised,
 )
 from bagwise.models._parts import Init, Parts
-from bagwise.models.inputs import bags_to_predict
+from bagwise.models.inputs import bags_to_predict, sample_weights
 from bagwise.models.vgpmil import LogisticMIL
 
 for _density in (HyperbolicSecant, Gamma, StudentT, Laplace, PolyaGamma):
@@ -98,12 +98,15 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         )
         self.psi = psi
 
-    def normalised_elbo(self, X: Any, largest_error: float = 0.2) -> float:
+    def normalised_elbo(
+        self, X: Any, largest_error: float = 0.2, *, sample_weight: Any = None
+    ) -> float:
         """`elbo_` minus log Z [C24, Eq. 29], by which fits with another psi or kernel compare.
 
         X are the bags of the fit. log Z is estimated from draws of the prior; ValueError says
         why where it is not known to `largest_error` nats, as with psi of heavy tails under a
-        kernel of large variance. The larger value fits the labels better.
+        kernel of large variance. The larger value fits the labels better. `sample_weight` says how
+        many times each bag counted in the fit, where not once: by its own weight times its class's.
 
         >>> import bagwise as bw
         >>> bags, _ = bw.datasets.make_bags(20, 3, 2, random_state=0)
@@ -113,7 +116,14 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
         """
         bags, q = bags_to_predict(self, X), self.posterior_
         A, kt = (np.asarray(x, dtype=np.float64) for x in q.features(bags.X))
-        estimate = log_normaliser(self._fitted_density(), A, kt, q.c0, q.seed)
+        if self.class_weight is not None and sample_weight is None:
+            raise ValueError(
+                f"the fit weighed bags by class_weight={self.class_weight!r:.80}, which log Z has "
+                "to know; give sample_weight, the weight of each bag times that of its class"
+            )
+        counts = None if sample_weight is None else sample_weights(X, bags, sample_weight)
+        rows = None if counts is None else np.repeat(counts, bags.sizes)
+        estimate = log_normaliser(self._fitted_density(), A, kt, q.c0, q.seed, rows)
         estimate.check(largest_error)
         return float(self.elbo_ - estimate.value)
 

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 def model_from_state(kind: str, state: Any) -> BagClassifierMIL:
     """The fitted model whose `to_state` this is; everything in it is checked."""
     try:
-        model = _class_of(kind)(**state["parameters"])
+        model = _unfitted(kind, state["parameters"])
         fitted = with_added(state["fitted"], model._fitted_names())
         for name, value in fitted.items():
             setattr(model, check_choice("fitted", name, model._fitted_names()), value)
@@ -61,10 +61,17 @@ def estimator_from_state(state: Any) -> BagClassifierMIL | None:
     """The model, not fitted, of `estimator_state`."""
     if state is None:
         return None
-    kind, parameters = state
-    model = _class_of(kind)(**parameters)
+    model = _unfitted(*state)
     model._check_parameters()
     return model
+
+
+def _unfitted(kind: Any, parameters: dict[str, Any]) -> BagClassifierMIL:
+    """A model with the arguments that a file holds."""
+    weights = parameters.get("class_weight")
+    if isinstance(weights, list):  # pairs stand for a dict with keys of any type
+        parameters = parameters | {"class_weight": dict(weights)}
+    return _class_of(kind)(**parameters)
 
 
 def plain_classes(classes: Array) -> Any:

@@ -17,9 +17,8 @@ from bagwise.core.inference.stats import (
     StatefulSites,
     Stats,
     Values,
-    diagonal_precision,
+    diagonal_stats,
     latent_mean,
-    project,
     second_moment,
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
@@ -58,13 +57,13 @@ class LogisticSites(Sites):
         log_prob, g = self.likelihood.log_prob_and_gradient(mu, chunk.targets)
         Ey = self.likelihood.link.hazard(mu) + g  # sigmoid(mu) + d log Z / d mu
         eta = Ey - 0.5  # [V17, Eq. 12]
-        bound = float(np.sum(log_prob)) + self.mixture_bound(mu, xi)
-        precision = diagonal_precision(chunk.A, self.density.theta(xi))  # [C24, Eq. 27-28]
-        return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
+        mixture = self.mixture_bound(mu, xi)
+        bound = chunk.targets.total_of_bags(log_prob) + chunk.targets.total_of_rows(mixture)
+        return diagonal_stats(chunk, eta, self.density.theta(xi), bound)  # [C24, Eq. 27-28]
 
-    def mixture_bound(self, mu: Array, xi: Array) -> float:
-        """What the scale mixture adds to log p(T | mu), at the optimal xi."""
-        return float(np.sum(np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi)))
+    def mixture_bound(self, mu: Array, xi: Array) -> Array:
+        """What the scale mixture adds to log p(T | mu), at the optimal xi, by instance."""
+        return np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi)
 
 
 class FactorisedLogisticSites(StatefulSites):
@@ -96,12 +95,9 @@ class FactorisedLogisticSites(StatefulSites):
     def stats(self, chunk: Chunk, q: Q, values: Values) -> Stats:
         pi, xi = values["pi"], values["xi"]
         mu = latent_mean(chunk, q)
-        bound = factorised_label_bound(pi, chunk.targets, self.likelihood.H) + float(
-            np.sum((pi - 0.5) * mu + self.density.log_psi(xi))
-        )
-        eta = pi - 0.5
-        precision = diagonal_precision(chunk.A, self.density.theta(xi))
-        return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
+        bound = factorised_label_bound(pi, chunk.targets, self.likelihood.H)
+        bound += chunk.targets.total_of_rows((pi - 0.5) * mu + self.density.log_psi(xi))
+        return diagonal_stats(chunk, pi - 0.5, self.density.theta(xi), bound)
 
 
 def factorised_labels(logit: Array, pi: Array, targets: Targets, H: float) -> Array:
@@ -131,8 +127,8 @@ def factorised_label_bound(pi: Array, targets: Targets, H: float) -> float:
     with np.errstate(divide="ignore"):
         E_max = -np.expm1(targets.sum_bags(np.log1p(-pi)))
     agreement = np.where(targets.T, E_max, 1 - E_max)
-    entropy = float(np.sum(special.entr(pi) + special.entr(1 - pi)))
-    return float(np.sum(np.log(H) * agreement - np.log1p(H))) + entropy
+    entropy = targets.total_of_rows(special.entr(pi) + special.entr(1 - pi))
+    return targets.total_of_bags(np.log(H) * agreement - np.log1p(H)) + entropy
 
 
 def clamp_known(pi: Array, targets: Targets) -> Array:
@@ -254,6 +250,8 @@ class VGPMIL(LogisticMIL, alias="vgpmil"):
         `why_instances_not_calibrated_` why.
     witness_rate : the share of positives among the instances of positive bags, where it is known:
         calibrated instances then have that share. Known instance labels help likewise.
+    class_weight : None, "balanced" (both classes have the same total weight) or {class: weight}:
+        what multiplies the log-likelihood of each bag of a class; see `sample_weight` of `fit`.
     max_iter, tol : sweeps at most; relative change of the objective at which to stop.
     jitter : relative jitter on K_ZZ.
     init : starting values per instance, {"pi": ..., "xi": ...}, for "factorised" only.

@@ -155,9 +155,9 @@ def test_standardised_features_need_a_lead_over_raw_ones() -> None:
     rows = [
         JudgedKernel(name, RBF(), False, ll, 0.5, 40) for name, ll in (("a", -0.5), ("b", -0.45))
     ]
-    assert judging._best(rows, [0.0, 4.0]) == 0 and judging._best(rows, [0.0, 1.0]) == 1
+    assert judging._best(rows, [0.0, 4.0], 40) == 0 and judging._best(rows, [0.0, 1.0], 40) == 1
     broken = [JudgedKernel("a", RBF(), False, -np.inf, 0.5, 40)]
-    assert judging._best(broken, [0.0]) is None
+    assert judging._best(broken, [0.0], 40) is None
 
 
 def test_standardize_says_which_features_are_tried() -> None:

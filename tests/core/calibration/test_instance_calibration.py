@@ -53,7 +53,7 @@ def rows(n: int = 40) -> Rows:
     T, alone = rng.random(n) < 0.6, rng.random(n) < 0.2
     y = np.where(rng.random(n) < 0.3, (rng.random(n) < 0.5) & T, np.nan)
     y = np.where(np.isnan(y) & (alone | ~T), T, y)
-    return Rows(3 * rng.normal(size=n), T, y, alone)
+    return Rows(3 * rng.normal(size=n), T, y, alone, rng.integers(1, 4, n) / 2)
 
 
 @pytest.mark.parametrize("x", [(0.0, 0.0, 0.0, 0.0), (0.4, 2.0, -1.0, 0.3), (-1.0, -3.0, 2.0, 0.8)])
@@ -70,7 +70,7 @@ def test_the_objective_is_the_likelihood_of_labels() -> None:
     s, (a, b, r, c) = 0.7, (1.3, -0.4, 0.2, 0.26)
     p, rho = special.expit(a * s + b), special.expit(r + c * s)
     x = np.array([np.log(a), b, r, c / a])
-    prior = neg_log_posterior(x, Rows(*(np.empty(0) for _ in range(4))))[0]
+    prior = neg_log_posterior(x, Rows(*(np.empty(0) for _ in range(5))))[0]
     cases: dict[tuple[bool, float, bool], float] = {
         (True, np.nan, False): p + (1 - p) * rho,
         (False, 0.0, False): (1 - p) * (1 - rho),
@@ -80,7 +80,7 @@ def test_the_objective_is_the_likelihood_of_labels() -> None:
         (False, 0.0, True): 1 - p,
     }
     for (T, y, alone), expected in cases.items():
-        row = Rows(np.array([s]), np.array([T]), np.array([y]), np.array([alone]))
+        row = Rows(*(np.array([value]) for value in (s, T, y, alone, 1.0)))
         assert np.exp(prior - neg_log_posterior(x, row)[0]) == pytest.approx(expected, rel=1e-12)
 
 
@@ -279,7 +279,7 @@ def test_constant_and_separated_scores_give_a_usable_calibration(
 
 def test_the_mode_is_the_best_of_both_starts() -> None:
     s, offsets, T, _ = drawn(1.0, 4.0, -2.0, n_bags=300)
-    told = Rows(s, *rows_of(offsets, T, np.full(len(s), np.nan)))
+    told = Rows(s, *rows_of(offsets, T, np.full(len(s), np.nan)), np.ones(len(s)))
     x = most_probable(told)
     value, gradient = neg_log_posterior(x, told)
     for start in ((0, 0, 0, 0), (0, 3, -1, 0), (0.5, 1, 0, 0.5), (-1, -3, 1, 0)):

@@ -166,20 +166,22 @@ def logits(joint: Array, best: Array) -> Array:
         return kept_off(special.logit(np.column_stack([joint, best])))
 
 
-def too_few(bags: Bags, T: Flags) -> str | None:
-    """Why these bags are too few to calibrate on, or None."""
-    counts = class_counts(bags, T)
-    if min(counts) >= MIN_BAGS:
+def too_few(bags: Bags, T: Flags, counts: Array | None = None) -> str | None:
+    """Why these bags, or those of them that count, are too few to calibrate on, or None."""
+    units = class_counts(bags, T, counts)
+    if min(units) >= MIN_BAGS:
         return None
     what = "bags" if bags.groups is None else "groups with bags"
-    return f"it takes {MIN_BAGS} {what} of each class, there are {counts[0]} and {counts[1]}"
+    return f"it takes {MIN_BAGS} {what} of each class, there are {units[0]} and {units[1]}"
 
 
-def calibrate(found: LeftOut, T: Flags, pooled: Array | None = None) -> BagCalibration:
+def calibrate(
+    found: LeftOut, T: Flags, pooled: Array | None = None, counts: Array | None = None
+) -> BagCalibration:
     """The calibration of scores of left-out bags, of which T says which are positive.
 
     `pooled` are logits of their mean features by regressions that did not see them; the regression
-    itself has still to be added to the calibration.
+    itself has still to be added to the calibration. `counts` say how many times each bag counts.
 
     >>> rng = np.random.default_rng(0)
     >>> T = np.arange(60) % 2 == 1
@@ -188,21 +190,22 @@ def calibrate(found: LeftOut, T: Flags, pooled: Array | None = None) -> BagCalib
     >>> bool(calibrate(found, T).weights.sum() < 0.5)
     True
     """
-    usual, slopes = size_slopes(found, T)
+    counts = np.ones(len(T)) if counts is None else counts
+    usual, slopes = size_slopes(found, T, counts)
     beyond = found.log_sizes - usual
     scores = found.bag_scores - beyond[:, None] * slopes
-    *weights, last, intercept = _most_probable(scores, T, pooled).tolist()
+    *weights, last, intercept = _most_probable(scores, T, pooled, counts).tolist()
     return BagCalibration(
         np.array(weights),
         intercept,
-        len(T),
+        int(np.count_nonzero(counts)),
         pooled_weight=last,
         size_slope=float(slopes @ np.array(weights)),
         usual_log_size=usual,
     )
 
 
-def size_slopes(found: LeftOut, T: Flags) -> tuple[float, Array]:
+def size_slopes(found: LeftOut, T: Flags, counts: Array) -> tuple[float, Array]:
     """Mean log size of all bags, and how far each score of negative ones rises with it, (2,).
 
     Slopes have a Gaussian prior about zero: few bags, bags of about the same size and scores that
@@ -210,31 +213,36 @@ def size_slopes(found: LeftOut, T: Flags) -> tuple[float, Array]:
 
     >>> sizes = np.array([2, 20, 200, 2000, 2, 20, 200, 2000])
     >>> scores = np.repeat(np.log(sizes)[:, None], 2, axis=1)
-    >>> size_slopes(LeftOut(scores, scores[:, 0], sizes % 5, sizes), np.arange(8) > 3)[1].round(2)
+    >>> found = LeftOut(scores, scores[:, 0], sizes % 5, sizes)
+    >>> size_slopes(found, np.arange(8) > 3, np.ones(8))[1].round(2)
     array([1., 1.])
     """
-    log_size, scores = found.log_sizes, found.bag_scores[~T]
-    beyond = log_size[~T] - log_size[~T].mean()
-    known = float(beyond @ beyond)
+    log_size, scores, c = found.log_sizes, found.bag_scores[~T], counts[~T]
+    usual = float(np.average(log_size, weights=counts))
+    beyond = log_size[~T] - np.average(log_size[~T], weights=c)
+    known = float(c @ beyond**2)
     if known < NO_DIFFERENCE:
-        return float(log_size.mean()), np.zeros(scores.shape[1])
-    scores = scores - scores.mean(axis=0)
-    rise = beyond @ scores
-    scatter = np.sum((scores - np.outer(beyond, rise / known)) ** 2, axis=0)
-    noise = scatter / max(len(beyond) - 2, 1)
+        return usual, np.zeros(scores.shape[1])
+    scores = scores - np.average(scores, axis=0, weights=c)
+    rise = (c * beyond) @ scores
+    scatter = c @ (scores - np.outer(beyond, rise / known)) ** 2
+    noise = scatter / max(float(c.sum()) - 2, 1.0)
     slopes = rise / (known + noise / SLOPE_SCALE**2)
-    return float(log_size.mean()), np.clip(slopes, 0.0, STEEPEST)
+    return usual, np.clip(slopes, 0.0, STEEPEST)
 
 
-def calibrate_with_means(found: LeftOut, T: Flags, means: Array, scale: Array) -> BagCalibration:
+def calibrate_with_means(
+    found: LeftOut, T: Flags, means: Array, scale: Array, counts: Array | None = None
+) -> BagCalibration:
     """The calibration with the regression on the bags' mean features (B, D), if that has weight.
 
     `scale` (D,) are the units of features in which the model sees them.
     """
-    calibration = calibrate(found, T, left_out_logits(means, T, found.folds, scale))
+    pooled = left_out_logits(means, T, found.folds, scale, counts)
+    calibration = calibrate(found, T, pooled, counts)
     if calibration.pooled_weight == 0:
         return calibration
-    return replace(calibration, pooled=fit_pooled(means, T, scale))
+    return replace(calibration, pooled=fit_pooled(means, T, scale, counts))
 
 
 def warn_of_left_out(
@@ -247,7 +255,7 @@ def warn_of_left_out(
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
 
-def _most_probable(scores: Array, T: Flags, pooled: Array | None) -> Array:
+def _most_probable(scores: Array, T: Flags, pooled: Array | None, counts: Array) -> Array:
     """Weights and intercept at the mode of their posterior.
 
     The prior is centred at "joint" as it is: few bags move it little, and where a class has fewer
@@ -256,13 +264,13 @@ def _most_probable(scores: Array, T: Flags, pooled: Array | None) -> Array:
     third = np.zeros(len(scores)) if pooled is None else pooled
     design = np.column_stack([scores, third, np.ones(len(scores))])
     sign = np.where(T, 1.0, -1.0)
-    fewest = min(int(np.sum(T)), int(np.sum(~T)))
+    fewest = min(float(counts[T].sum()), float(counts[~T].sum()))
     scale = PRIOR_SCALE * np.sqrt(min(1.0, fewest / FULL_PRIOR))
 
     def objective(x: Array) -> tuple[float, Array]:
         z, deviation = sign * (design @ x), (x - PRIOR_MEAN) / scale
-        value = -float(np.sum(special.log_expit(z))) + 0.5 * float(deviation @ deviation)
-        return value, -design.T @ (sign * special.expit(-z)) + deviation / scale
+        value = -float(counts @ special.log_expit(z)) + 0.5 * float(deviation @ deviation)
+        return value, -design.T @ (counts * sign * special.expit(-z)) + deviation / scale
 
     bounds = [(0.0, None)] * 3 + [(None, None)]
     found = optimize.minimize(objective, PRIOR_MEAN, jac=True, method="L-BFGS-B", bounds=bounds)

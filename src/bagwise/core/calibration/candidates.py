@@ -96,18 +96,23 @@ class JudgedBags:
     known: Array | None
     folds: NDArray[np.int64]
     whole: bool
+    counts: Array | None = None  # (B,) how many times each bag counts, which is positive
 
 
-def bags_to_judge(bags: Bags, T: Flags, known: Array | None, seed: int) -> JudgedBags:
-    """All bags, or where there are many instances some rows of them, drawn without looking.
+def bags_to_judge(
+    bags: Bags, T: Flags, known: Array | None, seed: int, counts: Array | None = None
+) -> JudgedBags:
+    """All bags that count, or of many instances some rows of them, drawn without looking.
 
     Instance labels that are known belong to whole bags, and are not used where rows are left out.
     """
-    if bags.n_instances <= WHOLE_ROWS:
-        here = bags.with_X(np.asarray(bags.X[:], dtype=np.float64))
-        return JudgedBags(here, T, known, cut_folds(here, T, seed), True)
+    data = TrainingData(bags.X, bags.offsets, T, counts=counts)
+    some = data.counting
+    if int(bags.sizes[some].sum()) <= WHOLE_ROWS:
+        here, known = _in_memory(bags, known, some)
+        labels = (T[some], known, cut_folds(here, T[some], seed), True)
+        return JudgedBags(here, *labels, data.counts_of(some))
     rng = np.random.default_rng(seed)
-    data = TrainingData(bags.X, bags.offsets, T)
     k = rows_per_bag(data, SAMPLE_ROWS, rng, least=ROWS_PER_BAG)
     some = np.flatnonzero(k)
     drawn = [np.sort(rng.choice(bags.sizes[b], k[b], replace=False)) for b in some]
@@ -115,7 +120,18 @@ def bags_to_judge(bags: Bags, T: Flags, known: Array | None, seed: int) -> Judge
     groups = None if bags.groups is None else np.asarray(bags.groups)[some]
     X = np.asarray(bags.X[rows], dtype=np.float64)
     here = Bags.from_arrays(X, np.repeat(np.arange(len(some)), k[some]), groups=groups)
-    return JudgedBags(here, T[some], None, cut_folds(here, T[some], seed), False)
+    labels = (T[some], None, cut_folds(here, T[some], seed), False)
+    return JudgedBags(here, *labels, data.counts_of(some))
+
+
+def _in_memory(
+    bags: Bags, known: Array | None, some: NDArray[np.intp]
+) -> tuple[Bags, Array | None]:
+    """Some of the bags with their known labels, their features in memory."""
+    if len(some) < len(bags):
+        known = None if known is None else known[np.isin(bags.bag_index, some)]
+        bags = bags[some]
+    return bags.with_X(np.asarray(bags.X[:], dtype=np.float64)), known
 
 
 @dataclass(frozen=True)
@@ -127,17 +143,25 @@ class Features:
     sizes: NDArray[np.int64]  # (B,)
     T: Flags
     known: Array | None
+    counts: Array | None = None  # (B,)
+
+    @property
+    def targets(self) -> Targets:
+        """What is known of the bags."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        return Targets(starts, self.sizes, self.T, self.known, counts=self.counts)
 
     def of(self, bags: Flags) -> Features:
         """Some of the bags."""
         rows = np.repeat(bags, self.sizes)
         known = None if self.known is None else self.known[rows]
-        return Features(self.A[rows], self.kt[rows], self.sizes[bags], self.T[bags], known)
+        counts = None if self.counts is None else self.counts[bags]
+        labels = (self.sizes[bags], self.T[bags], known, counts)
+        return Features(self.A[rows], self.kt[rows], *labels)
 
     def total(self, step: Callable[[Chunk], Any]) -> Any:
         """What a pass over one chunk finds."""
-        starts = np.cumsum(self.sizes) - self.sizes
-        return step(Chunk(None, self.A, self.kt, Targets(starts, self.sizes, self.T, self.known)))
+        return step(Chunk(None, self.A, self.kt, self.targets))
 
 
 @dataclass(frozen=True)
@@ -160,7 +184,7 @@ class Fitting:
         A, kt = whitener(candidate.kernel, candidate.Z, self.jitter)(X)
         if self.mean is None:
             A = np.column_stack([A, np.full(len(A), MEAN_SCALE)])
-        return Features(A, kt, judged.bags.sizes, judged.T, judged.known)
+        return Features(A, kt, judged.bags.sizes, judged.T, judged.known, judged.counts)
 
     def mode(self, features: Features, start: Array) -> Array:
         """The most probable v, with that of the mean at its end."""
@@ -172,7 +196,8 @@ class Fitting:
     def precision(self, features: Features) -> Array:
         """A' Lambda A of the model with the probit link, which labels do not change."""
         A = features.A if self.mean is not None else features.A[:, :-1]
-        return diagonal_precision(A, self.folded.scale(features.kt) ** 2).AtLA
+        lam = features.targets.counted_rows(self.folded.scale(features.kt) ** 2)
+        return diagonal_precision(A, lam).AtLA
 
     def posterior(self, candidate: Candidate, v: Array, precision: Array) -> Posterior:
         """q(v) and what predictions need."""
@@ -234,47 +259,52 @@ def judge(
             found.append(keep(stage, partial(left_out_of, candidate, judged, fitting)))
         except BREAKDOWNS:
             found.append(None)
-    table = [_verdict(c, f, judged.T) for c, f in zip(candidates, found, strict=True)]
-    best = _best(table, [c.handicap for c in candidates])
+    table = [_verdict(c, f, judged) for c, f in zip(candidates, found, strict=True)]
+    n_counted = len(judged.T) if judged.counts is None else float(judged.counts.sum())
+    best = _best(table, [c.handicap for c in candidates], n_counted)
     if best is not None:
         table[best] = replace(table[best], chosen=True)
     return table, None if best is None else found[best]
 
 
-def _best(table: Sequence[JudgedKernel], handicaps: Sequence[float]) -> int | None:
+def _best(
+    table: Sequence[JudgedKernel], handicaps: Sequence[float], n_counted: float
+) -> int | None:
     """The candidate by which left-out bags are most probable, handicaps taken off; None if none."""
     heights = [
-        row.n_bags * row.log_likelihood - handicap
+        n_counted * row.log_likelihood - handicap
         for row, handicap in zip(table, handicaps, strict=True)
     ]
     return int(np.argmax(heights)) if np.max(heights) > -np.inf else None
 
 
-def _verdict(candidate: Candidate, found: LeftOut | None, T: Flags) -> JudgedKernel:
+def _verdict(candidate: Candidate, found: LeftOut | None, judged: JudgedBags) -> JudgedKernel:
     """How probable the labels of left-out bags are by a candidate, once it is calibrated."""
-    height, area = -np.inf, 0.5
+    height, area, T = -np.inf, 0.5, judged.T
     if found is not None:
-        height, area = log_likelihood(found, T), auc(left_out_logits(found, T), T)
+        height = log_likelihood(found, T, judged.counts)
+        area = auc(left_out_logits(found, T, judged.counts), T)
     return JudgedKernel(
         candidate.name, candidate.kernel, candidate.standardized, height, area, len(T)
     )
 
 
-def log_likelihood(found: LeftOut, T: Flags) -> float:
-    """Average of log P(T_b) over left-out bags, once their scores are calibrated.
+def log_likelihood(found: LeftOut, T: Flags, counts: Array | None = None) -> float:
+    """Average of log P(T_b) over left-out bags as they count, once their scores are calibrated.
 
     >>> scores = np.array([[-9.0, -9.0], [9.0, 9.0]] * 5)
     >>> found = LeftOut(scores, scores[:, 1], np.arange(10) // 2)
     >>> round(log_likelihood(found, scores[:, 0] > 0), 3) + 0
     0.0
     """
-    logit = left_out_logits(found, T)
-    return float(np.mean(special.log_expit(np.where(T, logit, -logit))))
+    logit = left_out_logits(found, T, counts)
+    log_prob = special.log_expit(np.where(T, logit, -logit))
+    return float(np.average(log_prob, weights=counts))
 
 
-def left_out_logits(found: LeftOut, T: Flags) -> Array:
+def left_out_logits(found: LeftOut, T: Flags, counts: Array | None = None) -> Array:
     """Calibrated logits of left-out bags, without their mean features: no kernel changes these."""
-    calibration = calibrate(found, T)
+    calibration = calibrate(found, T, counts=counts)
     return calibration.logit(found.bag_scores, calibration.offset(found.log_sizes))
 
 

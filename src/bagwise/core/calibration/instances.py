@@ -31,11 +31,12 @@ def calibrate_instances(
     T: Flags,
     known: Array | None = None,
     witness_rate: float | None = None,
+    counts: Array | None = None,
 ) -> InstanceCalibration:
     """The calibration of logits of instances whose bags, labelled T, were left out of the fit.
 
     `known` labels of instances are NaN where they are not; `witness_rate` is the share of positives
-    among the instances of positive bags.
+    among the instances of positive bags; `counts` say how many times each bag counts.
 
     >>> rng = np.random.default_rng(0)
     >>> T = np.arange(100) % 2 == 1
@@ -47,7 +48,8 @@ def calibrate_instances(
     0.2
     """
     known = np.full(len(s), np.nan) if known is None else known
-    x = most_probable(Rows(s, *rows_of(offsets, T, known)))
+    weights = np.repeat(np.ones(len(T)) if counts is None else counts, np.diff(offsets))
+    x = most_probable(Rows(s, *rows_of(offsets, T, known), weights))
     slope = float(np.exp(x[0]))
     plain = InstanceCalibration(
         slope, float(x[1]), float(x[2]), slope * float(x[3]), np.zeros(2), WEIGHT, 1.0, len(T)
@@ -56,9 +58,10 @@ def calibrate_instances(
     inside = np.repeat(T, np.diff(offsets))
     shifts = np.zeros(2)
     if witness_rate is not None:
-        shifts = np.array([shift_to_share(end[inside], known[inside], witness_rate) for end in z.T])
-    told = inside & np.isfinite(known) & ~is_alone(offsets)
-    weight, doubt = weight_from_labels(special.expit(z + shifts)[told], known[told] == 1)
+        told = (known[inside], witness_rate, weights[inside])
+        shifts = np.array([shift_to_share(end[inside], *told) for end in z.T])
+    at = inside & np.isfinite(known) & ~is_alone(offsets)
+    weight, doubt = weight_from_labels(special.expit(z + shifts)[at], known[at] == 1, weights[at])
     fields = vars(plain) | {"shifts": shifts, "weight": weight, "doubt": doubt}
     return InstanceCalibration(**fields)
 
@@ -71,6 +74,7 @@ class Rows:
     T: Flags  # (N,) label of the bag
     y: Array  # (N,) 1, 0, or NaN where the label is not known
     alone: Flags  # (N,) whether the bag has no other instance
+    weights: Array  # (N,) how many times the bag counts
 
 
 def rows_of(offsets: Array, T: Flags, known: Array) -> tuple[Flags, Array, Flags]:
@@ -82,7 +86,7 @@ def rows_of(offsets: Array, T: Flags, known: Array) -> tuple[Flags, Array, Flags
 
 def most_probable(rows: Rows) -> Array:
     """log a, b, r and c / a at the mode of their posterior, from starts at both ends."""
-    share = float(np.clip(rows.T.mean(), 0.01, 0.99))
+    share = float(np.clip(np.average(rows.T, weights=rows.weights), 0.01, 0.99))
     r = float(special.logit(share))
     starts = ((0.0, 0.0, r, 0.0), (0.0, 3.0, r - 1, 0.0), (0.0, 0.0, r, 0.2))
     found = [
@@ -96,7 +100,7 @@ def most_probable(rows: Rows) -> Array:
 
 
 def neg_log_posterior(x: Array, rows: Rows) -> tuple[float, Array]:
-    """-sum_n log P(T_n, y_n where known | s_n) - log prior, and its gradient."""
+    """-sum_n w_n log P(T_n, y_n where known | s_n) - log prior, and its gradient."""
     a, (b, r, k) = np.exp(x[0]), x[1:]
     s, (z, u) = rows.s, (a * rows.s + b, r + k * a * rows.s)
     in_positive = np.where(rows.T, special.log_expit(u), special.log_expit(-u))
@@ -105,17 +109,17 @@ def neg_log_posterior(x: Array, rows: Rows) -> tuple[float, Array]:
     free = np.isnan(rows.y)
     log_p = np.where(free, np.logaddexp(log_1, log_0), np.where(rows.y == 1, log_1, log_0))
     gamma = np.where(free, np.exp(log_1 - log_p), rows.y)  # P(y_n = 1 | T_n, s_n)
-    d_z = gamma - special.expit(z)
-    d_u = np.where(rows.alone, 0.0, (1 - gamma) * (rows.T - special.expit(u)))
+    d_z = rows.weights * (gamma - special.expit(z))
+    d_u = np.where(rows.alone, 0.0, rows.weights * (1 - gamma) * (rows.T - special.expit(u)))
     slope = float(np.sum((d_z + k * d_u) * a * s))
     gradient = np.array([slope, np.sum(d_z), np.sum(d_u), np.sum(d_u * a * s)])
     deviation = x / PRIOR_SCALE
-    value = -float(np.sum(log_p)) + 0.5 * float(deviation @ deviation)
+    value = -float(rows.weights @ log_p) + 0.5 * float(deviation @ deviation)
     return value, -gradient + deviation / PRIOR_SCALE
 
 
-def shift_to_share(z: Array, known: Array, rate: float) -> float:
-    """The shift of all logits by which this share of instances is positive.
+def shift_to_share(z: Array, known: Array, rate: float, weights: Array | None = None) -> float:
+    """The shift of all logits by which this share of instances, as they count, is positive.
 
     >>> round(shift_to_share(np.array([0.0, 0.0]), np.array([np.nan, np.nan]), 0.25), 3)  # log 1/3
     -1.099
@@ -123,7 +127,7 @@ def shift_to_share(z: Array, known: Array, rate: float) -> float:
 
     def excess(shift: float) -> float:
         p = np.where(np.isnan(known), special.expit(z + shift), known)
-        return float(np.mean(p)) - rate
+        return float(np.average(p, weights=weights)) - rate
 
     if excess(FURTHEST) <= 0:
         return FURTHEST
@@ -132,10 +136,11 @@ def shift_to_share(z: Array, known: Array, rate: float) -> float:
     return float(optimize.brentq(excess, -FURTHEST, FURTHEST))
 
 
-def weight_from_labels(ends: Array, y: Flags) -> tuple[float, float]:
+def weight_from_labels(ends: Array, y: Flags, weights: Array | None = None) -> tuple[float, float]:
     """Posterior mean of the upper end's weight, and its deviation as a share of the prior's.
 
-    `ends` (n, 2) are probabilities of n instances whose labels y are known.
+    `ends` (n, 2) are probabilities of n instances whose labels y are known, each of which counts
+    `weights` times.
 
     >>> weight_from_labels(np.empty((0, 2)), np.empty(0, dtype=bool))
     (0.8, 1.0)
@@ -145,7 +150,8 @@ def weight_from_labels(ends: Array, y: Flags) -> tuple[float, float]:
     log_prior = (alpha - 1) * np.log(w) + (beta - 1) * np.log1p(-w)
     of_y = np.where(y[:, None], ends, 1 - ends)
     mixed = of_y[:, :1] * (1 - w) + of_y[:, 1:] * w
-    log_posterior = log_prior + np.sum(np.log(np.maximum(mixed, 1e-12)), axis=0)
+    weights = np.ones(len(y)) if weights is None else weights
+    log_posterior = log_prior + weights @ np.log(np.maximum(mixed, 1e-12))
     mean, std = _moments(w, log_posterior)
     prior_mean, prior_std = _moments(w, log_prior)
     return round(WEIGHT + mean - prior_mean, 12), min(round(std / prior_std, 12), 1.0)

@@ -79,25 +79,28 @@ def left_out(
     return LeftOut(bag_scores, instance_logits, folds, bags.sizes)
 
 
-def bags_to_leave_out(bags: Bags, T: Flags, seed: int) -> NDArray[np.intp]:
-    """Numbers of the bags that are left out by turns: all, or a sample of many instances.
+def bags_to_leave_out(
+    bags: Bags, T: Flags, seed: int, counts: Array | None = None
+) -> NDArray[np.intp]:
+    """Numbers of the bags that are left out by turns: all that count, or a sample of them.
 
-    Whole bags, and whole groups, are drawn until they have `MOST_INSTANCES`, but `LEAST_BAGS` of
-    each class where there are as many.
+    Of many instances whole bags, and whole groups, are drawn until they have `MOST_INSTANCES`, but
+    `LEAST_BAGS` of each class where there are as many.
     """
-    if bags.n_instances <= MOST_INSTANCES:
-        return np.arange(len(bags))
-    _, unit = np.unique(
-        np.arange(len(bags)) if bags.groups is None else bags.groups, return_inverse=True
-    )
+    some = np.arange(len(bags)) if counts is None else np.flatnonzero(counts)
+    T, sizes = T[some], bags.sizes[some]
+    if int(sizes.sum()) <= MOST_INSTANCES:
+        return some
+    units = some if bags.groups is None else np.asarray(bags.groups)[some]
+    _, unit = np.unique(units, return_inverse=True)
     order = np.random.default_rng(seed).permutation(int(unit.max()) + 1)
     place = np.argsort(order)[unit]  # of each bag's group among those drawn
     by_place = np.argsort(place, kind="stable")
-    instances, positive = np.cumsum(bags.sizes[by_place]), np.cumsum(T[by_place])
-    negative = np.arange(1, len(bags) + 1) - positive
+    instances, positive = np.cumsum(sizes[by_place]), np.cumsum(T[by_place])
+    negative = np.arange(1, len(some) + 1) - positive
     few = (positive < min(LEAST_BAGS, T.sum())) | (negative < min(LEAST_BAGS, (~T).sum()))
     last = max(int(np.searchsorted(instances, MOST_INSTANCES)), int(np.sum(few)))
-    return np.flatnonzero(place <= place[by_place[min(last, len(bags) - 1)]])
+    return some[place <= place[by_place[min(last, len(some) - 1)]]]
 
 
 def cut_folds(bags: Bags, T: Flags, seed: int) -> NDArray[np.int64]:

@@ -60,22 +60,27 @@ def _means(X: Any, offsets: Array) -> Iterator[Array]:
         yield np.add.reduceat(rows, starts) / np.diff(offsets[first : last + 1])[:, None]
 
 
-def fit_pooled(means: Array, T: Flags, scale: Array) -> PooledRegression:
+def fit_pooled(
+    means: Array, T: Flags, scale: Array, counts: Array | None = None
+) -> PooledRegression:
     """The most probable regression, with a prior of the same width for all scaled features.
+
+    `counts` say how many times each bag counts.
 
     >>> means, T = np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([False, False, True, True])
     >>> fit_pooled(means, T, np.ones(1)).logits(means).round(1)
     array([-2.4, -1.4,  1.4,  2.4])
     """
-    centre = means.mean(axis=0)
+    counts = np.ones(len(T)) if counts is None else counts
+    centre = np.average(means, axis=0, weights=counts)
     B = (means - centre) / scale
-    unit = np.sqrt(np.mean(np.sum(B**2, axis=1)) / VARIANCE) or 1.0
+    unit = np.sqrt(np.average(np.sum(B**2, axis=1), weights=counts) / VARIANCE) or 1.0
     B, sign = B / unit, np.where(T, 1.0, -1.0)
 
     def objective(x: Array) -> tuple[float, Array]:
         z = sign * (B @ x[:-1] + x[-1])
-        pull = sign * special.expit(-z)
-        value = 0.5 * float(x[:-1] @ x[:-1]) - float(np.sum(special.log_expit(z)))
+        pull = counts * sign * special.expit(-z)
+        value = 0.5 * float(x[:-1] @ x[:-1]) - float(counts @ special.log_expit(z))
         return value, np.append(x[:-1] - pull @ B, -pull.sum())
 
     start = np.zeros(B.shape[1] + 1)
@@ -84,10 +89,14 @@ def fit_pooled(means: Array, T: Flags, scale: Array) -> PooledRegression:
     return PooledRegression(coef, float(found.x[-1] - centre @ coef))
 
 
-def left_out_logits(means: Array, T: Flags, folds: Array, scale: Array) -> Array:
+def left_out_logits(
+    means: Array, T: Flags, folds: Array, scale: Array, counts: Array | None = None
+) -> Array:
     """(B,) logits of bags by regressions on those of the other folds."""
+    counts = np.ones(len(T)) if counts is None else counts
     logits = np.empty(len(T))
     for k in range(int(folds.max()) + 1):
         out = folds == k
-        logits[out] = fit_pooled(means[~out], T[~out], scale).logits(means[out])
+        others = fit_pooled(means[~out], T[~out], scale, counts[~out])
+        logits[out] = others.logits(means[out])
     return logits

@@ -85,10 +85,11 @@ def chance_error(n_negative: int, n_positive: int) -> float:
     return float(np.sqrt((n_negative + n_positive + 1) / (12 * n_negative * n_positive)))
 
 
-def class_counts(bags: Bags, T: Flags) -> tuple[int, int]:
-    """Independent negative and positive units: bags, or groups that have such bags."""
+def class_counts(bags: Bags, T: Flags, counts: Array | None = None) -> tuple[int, int]:
+    """Independent negative and positive units: bags that count, or groups that have such bags."""
     units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
-    return len(np.unique(units[~T])), len(np.unique(units[T]))
+    some = np.ones(len(bags), dtype=bool) if counts is None else counts > 0
+    return len(np.unique(units[~T & some])), len(np.unique(units[T & some]))
 
 
 def some_of_each_class(bags: Bags, T: Flags, max_rows: int) -> NDArray[np.intp]:
@@ -110,10 +111,12 @@ def check_ranking(
     score: str,
     remedies: str,
     whole: bool = False,
+    counts: Array | None = None,
 ) -> None:
     """Warn where even the bags of the fit are ranked near chance.
 
-    Of many bags some are looked at, unless predictions are of the `whole` data or none.
+    Of many bags some are looked at, unless predictions are of the `whole` data or none. Bags that
+    count nothing, by `counts`, were not fitted to.
     """
     if is_elsewhere(bags.X) or (whole and bags.n_instances > RANKED_ROWS):
         return  # what is in files or with workers is not read once more
@@ -127,5 +130,7 @@ def check_ranking(
     except BREAKDOWNS:
         return  # the fit has succeeded; predictions will say what is wrong with them
     own, best = (log_odds(found.bags(name)) for name in (score, "max"))
+    told = np.arange(len(some)) if counts is None else np.flatnonzero(counts[some])
+    ranked = ranked if len(told) == len(some) else ranked[told]
     fitted = "even the bags that the model was fitted to"
-    warn_near_chance(own, ranked, T[some], fitted, remedies, best)
+    warn_near_chance(own[told], ranked, T[some][told], fitted, remedies, best[told])

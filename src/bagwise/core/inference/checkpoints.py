@@ -49,21 +49,22 @@ class Session:
         cls,
         model: Any,
         bags: Bags,
-        T: Any,
-        known: Any,
+        labels: dict[str, Any],
         path: str | os.PathLike[str] | None,
         minutes: float,
         resume: str | os.PathLike[str] | None,
     ) -> Session:
-        """Read the checkpoint to resume from, if any, and check that it is of this fit."""
+        """Read the checkpoint to resume from, if any, and check that it is of this fit.
+
+        `labels` are what is told of the bags besides their features, by names that messages use.
+        """
         if path is None and resume is None:
             return cls(None, minutes, {}, None)
         register_kernels()
         data = {
             "the number of features": bags.n_features,
             "the sizes of bags": bags.offsets,
-            "the labels": T,
-            "the instance labels": known,
+            **labels,
             "the coordinates": bags.coords,
             "the groups": bags.groups,
             "the features": str(row_digest(bags.X)),

@@ -83,8 +83,9 @@ def coupled_mean(sweeper: Sweeper, c0: float, lam: float) -> float:
 def _prior_variances(chunk: Chunk, lam: float) -> Array:
     """Sums of the prior variances of m without and with a coupling."""
     A, kt = (np.asarray(x, dtype=np.float64) for x in (chunk.A, chunk.kt))
-    alone = len(kt) + np.sum(kt) + np.einsum("nm,nm->", A, A)
-    return np.array([alone, np.sum(predictive_variance(Coupling(chunk.graph, lam), kt, A))])
+    alone = 1 + kt + np.einsum("nm,nm->n", A, A)
+    coupled = predictive_variance(Coupling(chunk.graph, lam), kt, A)
+    return np.array([chunk.targets.total_of_rows(x) for x in (alone, coupled)])
 
 
 def agreement(sweeper: Sweeper, q: Q, other: Q) -> float:
@@ -101,17 +102,20 @@ def _rank_products(chunk: Chunk, q: Q, other: Q) -> Array:
         n = targets.sizes[b]
         rows = slice(targets.starts[b], targets.starts[b] + n)
         r, s = ((rankdata(f[rows]) - (n + 1) / 2) / n for f in (mu, nu))
-        total += r @ s, r @ r, s @ s
+        count = 1.0 if targets.counts is None else targets.counts[b]
+        total += count * np.array([r @ s, r @ r, s @ s])
     return total
 
 
 def _chunk_gains(chunk: Chunk, q: Q) -> Array:
-    """(3, couplings): how many bags count, the sum of their gains and that of the squares."""
+    """(3, couplings): how many bags tell, the sum of their gains and that of the squares."""
+    targets = chunk.targets
     z = latent_mean(chunk, q) / np.sqrt(1 + np.asarray(chunk.kt, dtype=np.float64))
-    r = instance_posterior(z, chunk.targets)
-    gains = np.array([pair_gains(r, chunk.graph, chunk.targets, lam) for lam in COUPLINGS])
-    count = np.full(len(COUPLINGS), float(np.sum(_telling(r, chunk.targets))))
-    return np.array([count, gains.sum(axis=1), (gains**2).sum(axis=1)])
+    r = instance_posterior(z, targets)
+    gains = np.array([pair_gains(r, chunk.graph, targets, lam) for lam in COUPLINGS])
+    count = np.full(len(COUPLINGS), targets.total_of_bags(_telling(r, targets)))
+    sums = (targets.counted_bags(x).sum(axis=1) for x in (gains, gains**2))
+    return np.array([count, *sums])
 
 
 def instance_posterior(z: Array, targets: Targets) -> Array:

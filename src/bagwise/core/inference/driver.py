@@ -100,7 +100,8 @@ def fit_q(
         h = _learned(problem.monitor, objective)
     features = whitener(h.kernel, problem.Z, problem.jitter)
     # Chains make thousands of passes, and share their features between processes.
-    sweeper = problem.data.sweeper(features, recompute=inference != "gibbs")
+    data = problem.data.repeated() if inference == "gibbs" else problem.data
+    sweeper = data.sweeper(features, recompute=inference != "gibbs")
     limits = {"max_iter": max_iter, "tol": tol, "verbose": verbose}
     if inference == "gibbs":
         result = _sample(problem, h, sweeper, verbose, **(chains or {}))

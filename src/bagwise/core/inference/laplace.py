@@ -123,23 +123,25 @@ class Laplace:
         pull = self.sweeper.total(lambda c: self._log_det_pull(c, mode, c0))
         return mode.P_inv @ pull.vector
 
+    def _curvature(self, chunk: Chunk, mode: Mode, c0: float) -> tuple[Array, Array, Curvature]:
+        """a_n b_n, b_n, and the derivatives of log p(T) at the mode, as bags count."""
+        A, b = self.scaled(chunk)
+        return A, b, self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets).counted()
+
     def _log_det_pull(self, chunk: Chunk, mode: Mode, c0: float) -> _Vector:
         """A' t: derivative of log|P| with respect to v^."""
-        A, b = self.scaled(chunk)
-        curvature = self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets)
+        A, _, curvature = self._curvature(chunk, mode, c0)
         return _Vector(A.T @ curvature.trace_gradient(A, mode.P_inv))
 
     def _chunk_gradient(self, chunk: Chunk, mode: Mode, c0: float, shift: Array) -> _Gradient:
-        A, b = self.scaled(chunk)
-        curvature = self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets)
+        A, b, curvature = self._curvature(chunk, mode, c0)
         z_bar = self._z_bar(curvature, A, mode, shift)
         WAP = curvature.apply(A @ mode.P_inv)  # half the derivative of log|P| in A
         A_bar = np.outer(z_bar, mode.v) - WAP - 0.5 * np.outer(curvature.g, shift)
         return self._pull_scaling(chunk, A_bar, z_bar, c0, b)
 
     def _mean_slope(self, chunk: Chunk, mode: Mode, c0: float, shift: Array) -> float:
-        A, b = self.scaled(chunk)
-        curvature = self.likelihood.curvature(A @ mode.v + c0 * b, chunk.targets)
+        A, b, curvature = self._curvature(chunk, mode, c0)
         return float(self._z_bar(curvature, A, mode, shift) @ b)
 
     def _z_bar(self, curvature: Curvature, A: Array, mode: Mode, shift: Array) -> Array:

@@ -50,8 +50,8 @@ class MixtureSites(Protocol):
     def density(self) -> Density:
         """psi, a `SmoothDensity`."""
 
-    def mixture_bound(self, mu: Array, xi: Array) -> float:
-        """What the scale mixture adds to log p(T | mu)."""
+    def mixture_bound(self, mu: Array, xi: Array) -> Array:
+        """What the scale mixture adds to log p(T | mu), by instance."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,12 @@ class GivenCovariance:
     def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
         """The bound, without -KL."""
         mu = latent(chunk, m, c0)
-        log_prob = float(np.sum(self.sites.likelihood.log_prob(mu, chunk.targets)))
-        return log_prob + self.sites.mixture_bound(mu, self._xi(chunk, mu))
+        log_prob = self.sites.likelihood.log_prob(mu, chunk.targets)
+        return self._total(chunk, log_prob, mu, self._xi(chunk, mu))
+
+    def _total(self, chunk: Chunk, log_prob: Array, mu: Array, xi: Array) -> float:
+        mixture = self.sites.mixture_bound(mu, xi)
+        return chunk.targets.total_of_bags(log_prob) + chunk.targets.total_of_rows(mixture)
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
         """The same with gradient and negative Hessian.
@@ -85,7 +89,7 @@ class GivenCovariance:
         assert isinstance(psi, SmoothDensity)
         theta = psi.theta(xi)
         log_prob, labels = self.sites.likelihood.log_prob_and_curvature(mu, chunk.targets)
-        bound = float(np.sum(log_prob)) + self.sites.mixture_bound(mu, xi)
+        bound = self._total(chunk, log_prob, mu, xi)
         g = labels.g + p - 0.5 - theta * mu
         w = labels.w - p * (1 - p) + theta + psi.theta_slope(xi) * mu**2
         second = SecondOrder(chunk.targets, g, w, labels.omega, labels.sign)
@@ -94,7 +98,8 @@ class GivenCovariance:
     def precision(self, chunk: Chunk, m: Array, c0: float) -> Precision:
         """Statistics of Lambda = theta at the optimal xi [C24, Eq. 27-28]."""
         xi = self._xi(chunk, latent(chunk, m, c0))
-        return diagonal_precision(chunk.A, self.sites.density.theta(xi))
+        theta = chunk.targets.counted_rows(self.sites.density.theta(xi))
+        return diagonal_precision(chunk.A, theta)
 
 
 @dataclass(frozen=True)

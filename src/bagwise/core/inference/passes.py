@@ -34,6 +34,7 @@ class TrainingData:
     """Scaled instances with 0/1 bag labels, cut into chunks of about `chunk_size` rows.
 
     X is an array or a `RowSource`; `memory_budget` is how many bytes of features are kept.
+    `weights` say how many rows each row stands for, `counts` how many times each bag counts.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class TrainingData:
         graph: Any = None,
         memory_budget: int = sys.maxsize,
         weights: Array | None = None,
+        counts: Array | None = None,
     ) -> None:
         self.X = X
         self.offsets = offsets
@@ -54,6 +56,7 @@ class TrainingData:
         self.graph = graph
         self.memory_budget = memory_budget
         self.weights = weights
+        self.counts = counts
         self.chunk_size = chunk_size or DEFAULT_CHUNK
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
@@ -66,14 +69,42 @@ class TrainingData:
         """
         X = np.asarray(self.X[rows], dtype=np.float64)
         offsets = np.searchsorted(rows, self.offsets)
-        T = self.T[np.diff(offsets) > 0]
+        bags = np.flatnonzero(np.diff(offsets))
         known = None if self.known is None else self.known[rows]
-        return TrainingData(X, np.unique(offsets), T, known, weights=weights)
+        labels = (np.unique(offsets), self.T[bags], known)
+        return TrainingData(X, *labels, weights=weights, counts=self.counts_of(bags))
 
     def in_memory(self) -> TrainingData:
         """All rows, in memory as those of `of_rows`."""
         X = np.asarray(self.X[:], dtype=np.float64)
-        return TrainingData(X, self.offsets, self.T, self.known)
+        return TrainingData(X, self.offsets, self.T, self.known, counts=self.counts)
+
+    def repeated(self) -> TrainingData:
+        """As many copies of each bag as it counts, each counting once."""
+        if self.counts is None:
+            return self
+        data = self.of_bags(np.repeat(np.arange(len(self.T)), self.counts.astype(np.int64)))
+        data.counts = None
+        return data
+
+    @property
+    def counting(self) -> NDArray[np.intp]:
+        """Numbers of the bags that count at all."""
+        return np.arange(len(self.T)) if self.counts is None else np.flatnonzero(self.counts)
+
+    @property
+    def n_counted(self) -> float:
+        """How many bags there are, each as often as it counts."""
+        return len(self.T) if self.counts is None else float(np.sum(self.counts))
+
+    @property
+    def row_counts(self) -> Array | None:
+        """(n,) how many times the bag of each row counts; None if once."""
+        return None if self.counts is None else np.repeat(self.counts, np.diff(self.offsets))
+
+    def counts_of(self, bags: Any) -> Array | None:
+        """How many times some bags count."""
+        return None if self.counts is None else self.counts[bags]
 
     def of_bags(self, bags: NDArray[np.intp]) -> TrainingData:
         """Some of the bags, in chunks of the same number of rows."""
@@ -87,6 +118,7 @@ class TrainingData:
             known,
             self.chunk_size,
             memory_budget=self.memory_budget,
+            counts=self.counts_of(bags),
         )
 
     def _rows_of(self, bags: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -118,7 +150,8 @@ class TrainingData:
         weights = self.weights
         if weights is not None:
             weights = weights[self.offsets[first] : self.offsets[last]]
-        return Targets(starts - starts[0], sizes, self.T[first:last], known, weights)
+        counts = self.counts_of(slice(first, last))
+        return Targets(starts - starts[0], sizes, self.T[first:last], known, weights, counts)
 
 
 class FeatureSource:

@@ -65,8 +65,12 @@ class LogNormaliser:
         )
 
 
-def log_normaliser(density: Density, A: Array, kt: Array, c0: float, seed: int) -> LogNormaliser:
+def log_normaliser(
+    density: Density, A: Array, kt: Array, c0: float, seed: int, counts: Array | None = None
+) -> LogNormaliser:
     """Estimate log Z over instances with features A and kt; one seed gives the same draws.
+
+    `counts` say how many times each instance is there; None is once.
 
     >>> from bagwise.densities import Gamma, HyperbolicSecant
     >>> A, kt = np.array([[0.5, 0.1], [0.1, 0.5]]), np.array([0.2, 0.2])
@@ -76,21 +80,28 @@ def log_normaliser(density: Density, A: Array, kt: Array, c0: float, seed: int) 
     >>> estimate.standard_error < 0.001
     True
     """
+    counts = np.ones(len(A)) if counts is None else counts
     V = prior_draws(A.shape[1], seed)  # (M, draws)
-    log_w = log_excess_of_draws(density, A, kt, c0, V)
+    log_w = log_excess_of_draws(density, A, kt, c0, V, counts)
     parts = special.logsumexp(log_w.reshape(SCRAMBLINGS, DRAWS), axis=1) - np.log(DRAWS)
     value = float(special.logsumexp(parts) - np.log(SCRAMBLINGS))
     share = special.softmax(log_w)
     # Delta method: the error of a mean, relative to the mean.
     error = float(np.std(np.exp(parts - value), ddof=1) / np.sqrt(SCRAMBLINGS))
-    error += quadrature_error(density, A, kt, c0, V)
-    return LogNormaliser(value, error, float(1 / np.sum(share**2)), far_mass(density, A, c0))
+    error += quadrature_error(density, A, kt, c0, V, counts)
+    return LogNormaliser(
+        value, error, float(1 / np.sum(share**2)), far_mass(density, A, c0, counts)
+    )
 
 
-def quadrature_error(density: Density, A: Array, kt: Array, c0: float, V: Array) -> float:
+def quadrature_error(
+    density: Density, A: Array, kt: Array, c0: float, V: Array, counts: Array
+) -> float:
     """How far log Z moves with four times the nodes: much where psi has a kink."""
     some = V[:, :COMPARED]
-    coarse, fine = (log_excess_of_draws(density, A, kt, c0, some, k * NODES) for k in (1, 4))
+    coarse, fine = (
+        log_excess_of_draws(density, A, kt, c0, some, counts, k * NODES) for k in (1, 4)
+    )
     return float(np.max(np.abs(fine - coarse)))
 
 
@@ -105,9 +116,9 @@ def prior_draws(n_inducing: int, seed: int) -> Array:
 
 
 def log_excess_of_draws(
-    density: Density, A: Array, kt: Array, c0: float, V: Array, n_nodes: int = NODES
+    density: Density, A: Array, kt: Array, c0: float, V: Array, counts: Array, n_nodes: int = NODES
 ) -> Array:
-    """sum_n log E[w(f_n) | v] for each draw of v, shape (draws,)."""
+    """sum_n c_n log E[w(f_n) | v] for each draw of v, shape (draws,)."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     log_weights = np.log(weights / weights.sum())
     totals = np.zeros(V.shape[1])
@@ -118,17 +129,17 @@ def log_excess_of_draws(
         total = np.full(mean.shape, -np.inf)
         for x, log_weight in zip(nodes, log_weights, strict=True):
             total = np.logaddexp(total, log_weight + log_excess(density, mean + spread * x))
-        totals += total.sum(axis=0)
+        totals += counts[rows] @ total
     return totals
 
 
-def far_mass(density: Density, A: Array, c0: float) -> float:
+def far_mass(density: Density, A: Array, c0: float, counts: Array) -> float:
     """Largest log of (integrand x volume) along the direction in which all instances agree.
 
     Far out w is log-convex, so that the volume around a point is no smaller than the prior's:
     the integrand itself is a lower estimate. A psi whose w falls has none (-inf).
     """
-    pull = A.sum(axis=0)
+    pull = counts @ A
     length = float(np.linalg.norm(pull))
     if length == 0:
         return -np.inf
@@ -138,6 +149,6 @@ def far_mass(density: Density, A: Array, c0: float) -> float:
         for sign in (-1.0, 1.0):
             f = c0 + sign * t * step
             growing = log_excess(density, 1.01 * f) > log_excess(density, f)
-            if np.mean(growing) > 0.5:
-                best = max(best, float(np.sum(log_excess(density, f)) - 0.5 * t**2))
+            if counts @ growing > 0.5 * counts.sum():
+                best = max(best, float(counts @ log_excess(density, f) - 0.5 * t**2))
     return best

@@ -79,9 +79,9 @@ class NormalisedBound:
     def __call__(self, setting: PsiKernel) -> float:
         """ELBO - log Z; ValueError says why where log Z is not known."""
         features = whitener(setting.kernel, self.Z, self.jitter)
-        estimate = log_normaliser(
-            setting.psi, *features(np.asarray(self.data.X)), self.c0, self.seed
-        )
+        A, kt = features(np.asarray(self.data.X))
+        counts = self.data.row_counts
+        estimate = log_normaliser(setting.psi, A, kt, self.c0, self.seed, counts)
         estimate.check(LARGEST_ERROR)
         sites, sweeper = self.sites(setting.psi), Sweeper(self.data, features)
         ascent = CoordinateAscent(sites, sweeper, learn_mean=False)

@@ -36,35 +36,39 @@ PRECISION = 0.01  # of log H
 
 @dataclass(frozen=True)
 class RightLabels:
-    """log P(all negative) and label of some bags."""
+    """log P(all negative) and label of some bags, and how many times each counts."""
 
     log_p0: Array  # (B,)
     T: NDArray[np.bool_]  # (B,)
+    counts: Array  # (B,)
 
     def __add__(self, other: RightLabels) -> RightLabels:
-        both = zip((self.log_p0, self.T), (other.log_p0, other.T), strict=True)
-        return RightLabels(*(np.concatenate(pair) for pair in both))
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return RightLabels(*(np.concatenate(pair) for pair in pairs))
 
     def probability(self) -> Array:
         """s_b: that the label is right, given f."""
         return np.where(self.T, -np.expm1(self.log_p0), np.exp(self.log_p0))
 
 
-def best_H(s: Array) -> float:
-    """H at the maximum of sum_b log((1 - eps) s_b + eps (1 - s_b)) and the log prior.
+def best_H(s: Array, counts: Array | float = 1.0) -> float:
+    """H at the maximum of sum_b c_b log((1 - eps) s_b + eps (1 - s_b)) and the log prior.
 
     >>> round(best_H(np.ones(0)), 3)  # nothing but the prior
     100.0
     >>> s = np.array([1.0] * 90 + [0.0] * 10)  # one label in ten is wrong
     >>> round(best_H(s), 1)
     9.9
+    >>> round(best_H(np.array([1.0, 0.0]), np.array([90.0, 10.0])), 1)
+    9.9
     """
+    n_bags = float(np.sum(np.broadcast_to(counts, s.shape)))
 
     def slope(eps: float) -> float:
-        label = float(np.sum((1 - 2 * s) / ((1 - eps) * s + eps * (1 - s))))
+        label = float(np.sum(counts * (1 - 2 * s) / ((1 - eps) * s + eps * (1 - s))))
         return label + PRIOR_WRONG / eps - PRIOR_RIGHT / (1 - eps)
 
-    low, high = PRIOR_WRONG / (10 * (len(s) + PRIOR_RIGHT)), 1 / (LOWEST_H + 1)
+    low, high = PRIOR_WRONG / (10 * (n_bags + PRIOR_RIGHT)), 1 / (LOWEST_H + 1)
     if slope(high) >= 0:
         return LOWEST_H
     eps = optimize.brentq(slope, low, high, rtol=1e-12)
@@ -74,7 +78,9 @@ def best_H(s: Array) -> float:
 def right_labels(chunk: Chunk, q: Q, likelihood: BagLikelihood) -> RightLabels:
     """What q says of a chunk's bag labels: the terms of the bound that depend on H."""
     mu = latent_mean(chunk, q)
-    return RightLabels(likelihood.log_all_negative(mu, chunk.targets), chunk.targets.T)
+    targets = chunk.targets
+    counts = targets.counted_bags(np.ones(len(targets.T)))
+    return RightLabels(likelihood.log_all_negative(mu, targets), targets.T, counts)
 
 
 def learn_reliability(
@@ -91,7 +97,7 @@ def learn_reliability(
     """
     for k in range(1, MAX_ROUNDS + 1):
         bags = sweeper.total(partial(right_labels, q=q, likelihood=likelihood))
-        H = best_H(bags.probability())
+        H = best_H(bags.probability(), bags.counts)
         if abs(np.log(H / likelihood.H)) < PRECISION:
             break
         likelihood = likelihood.with_H(H)

@@ -268,18 +268,20 @@ class FoldedLikelihood:
     def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
         """Sum of log p(T_b | m, c0)."""
         z = self.scale(chunk.kt) * latent(chunk, m, c0)
-        return float(np.sum(self.likelihood.log_prob(z, chunk.targets)))
+        return chunk.targets.total_of_bags(self.likelihood.log_prob(z, chunk.targets))
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
         """The same with gradient and negative Hessian."""
         b = self.scale(chunk.kt)
         z = b * latent(chunk, m, c0)
         log_prob, curvature = self.likelihood.log_prob_and_curvature(z, chunk.targets)
-        return projected(chunk.A, float(np.sum(log_prob)), curvature.scaled(b))
+        total = chunk.targets.total_of_bags(log_prob)
+        return projected(chunk.A, total, curvature.scaled(b))
 
 
 def projected(A: Array, log_prob: float, second: SecondOrder) -> Derivatives:
-    """Derivatives in (m, c0) from those in mu = c0 + A m."""
+    """Derivatives in (m, c0) from those of one bag each in mu = c0 + A m."""
+    second = second.counted()
     W1 = second.apply(np.ones(len(A)))
     cross = project(A, W1)
     return Derivatives(
@@ -308,6 +310,13 @@ def latent_variance(chunk: Chunk, S: Array) -> Array:
     """Var f_n = a_n'S a_n + kt_n."""
     A = chunk.A
     return np.maximum(np.einsum("nm,nm->n", A @ S.astype(A.dtype), A), 0) + chunk.kt
+
+
+def diagonal_stats(chunk: Chunk, eta: Array, lam: Array, bound: float) -> Stats:
+    """Statistics of sites with linear terms eta and a diagonal Lambda, as bags count."""
+    eta = chunk.targets.counted_rows(eta)
+    precision = diagonal_precision(chunk.A, chunk.targets.counted_rows(lam))
+    return Stats(project(chunk.A, eta), float(eta.sum()), bound, precision)
 
 
 def diagonal_precision(A: Array, lam: Array) -> Precision:

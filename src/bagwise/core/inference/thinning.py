@@ -186,11 +186,12 @@ def rows_per_bag(
 ) -> Rows:
     """How many rows of each bag make about `max_rows`: the same number, or all of smaller bags.
 
-    Bags are left out, the same share of both labels, only where they would have fewer than `least`.
+    Bags are left out, the same share of both labels, only where they would have fewer than `least`,
+    and in any case where they count nothing.
     """
-    sizes = np.diff(data.offsets)
-    share = min(1.0, max_rows / int(np.minimum(sizes, least).sum()))
-    by_label = [rng.permutation(np.flatnonzero(t == data.T)) for t in (True, False)]
+    sizes, counting = np.diff(data.offsets), data.counting
+    share = min(1.0, max_rows / int(np.minimum(sizes, least)[counting].sum()))
+    by_label = [rng.permutation(counting[t == data.T[counting]]) for t in (True, False)]
     stay = np.concatenate([b[: max(1, round(share * len(b)))] for b in by_label])
     k = np.zeros(len(sizes), dtype=np.int64)
     k[stay] = np.minimum(sizes[stay], max(least, water_level(sizes[stay], max_rows)))

@@ -18,13 +18,17 @@ The noisy maximum of [V17, Eq. 3] has alpha = beta = 1 / (1 + H), h = 1 / H; H =
 
 Rows that stand for others carry a weight w_n: it multiplies l(z_n), or log P(y_n | z_n) where the
 label is known, so that a weight of 3 is a row that is there three times.
+
+Bags have counts c_b besides: c_b log p(T_b | z_b) is what as many copies of a bag would say. All
+functions here are of one bag each; whoever sums over bags or rows counts them (`total_of_bags`,
+`total_of_rows`, `SecondOrder.counted`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +48,7 @@ class Targets:
     T: NDArray[np.bool_]  # (B,) bag labels
     known: Array | None = None  # (n,) 1, 0 or NaN = unknown; None if nothing is known
     weights: Array | None = None  # (n,) how many rows each stands for; None if only for itself
+    counts: Array | None = None  # (B,) how many times each bag counts; None if once
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:
@@ -88,6 +93,30 @@ class Targets:
     def spread(self, x: Array) -> Array:
         """Repeat a bag's value for each of its rows, (B,) -> (n,)."""
         return np.repeat(x, self.sizes)
+
+    def counted_bags(self, x: Array) -> Array:
+        """c_b x_b of each bag, (..., B)."""
+        return x if self.counts is None else self.counts * x
+
+    def counted_rows(self, x: Array) -> Array:
+        """c_b x_n of each row, (n,) or (n, k)."""
+        if self.counts is None:
+            return x
+        return (self.spread(self.counts) * x.T).T
+
+    def total_of_bags(self, x: Array) -> float:
+        """Sum over bags as often as each counts.
+
+        >>> bags = Targets(np.array([0, 1]), np.array([1, 1]), np.ones(2, bool), None, None,
+        ...                counts=np.array([3.0, 0.5]))
+        >>> bags.total_of_bags(np.array([1.0, 2.0]))
+        4.0
+        """
+        return float(np.sum(self.counted_bags(x)))
+
+    def total_of_rows(self, x: Array) -> float:
+        """Sum over rows as often as their bags count."""
+        return float(np.sum(self.counted_rows(x)))
 
     @cached_property
     def bag_index(self) -> NDArray[np.int64]:
@@ -292,6 +321,15 @@ class SecondOrder:
     omega: Array  # (n,)
     sign: Array  # (B,) +1 for positive bags, -1 for negative ones (omega = 0 there at H = inf)
 
+    def counted(self) -> Self:
+        """Derivatives of c_b log p(T_b): W is linear in it, and W holds omega twice."""
+        targets = self.targets
+        if targets.counts is None:
+            return self
+        root = targets.spread(np.sqrt(targets.counts))
+        g, w = targets.counted_rows(self.g), targets.counted_rows(self.w)
+        return replace(self, g=g, w=w, omega=root * self.omega)
+
     def weigh(self, A: Array) -> Array:
         """A' W A, shape (M, M) float64; products are taken in the dtype of A."""
         w, omega = (x.astype(A.dtype, copy=False) for x in (self.w, self.omega))
@@ -314,6 +352,10 @@ class Curvature(SecondOrder):
     kappa: Array
     third: Array  # (n,) d w_n / d z_n along its own direction
     rank_one: Array  # (n,) d sign omega omega' / d log P0, in units of omega omega'
+
+    def counted(self) -> Self:
+        """The same with third derivatives; `rank_one` is in units of omega omega'."""
+        return replace(super().counted(), third=self.targets.counted_rows(self.third))
 
     def scaled(self, b: Array) -> SecondOrder:
         """Gradient and curvature in x of z_n = b_n x_n; third derivatives stay behind."""

@@ -192,6 +192,7 @@ def dual(design: Design, alpha: Array) -> Coordinates:
     s = np.sqrt(values[keep])
     V = F.T @ (U[:, keep] / s)  # (d, r)
     data, r = design.data, len(s)
-    rows = TrainingData(U[:, keep] * s, data.offsets, data.T, data.known, data.chunk_size)
+    labels = (data.offsets, data.T, data.known, data.chunk_size)
+    rows = TrainingData(U[:, keep] * s, *labels, counts=data.counts)
     sweeper = rows.sweeper(Columns.all(np.zeros(r), np.ones(r)))
     return Coordinates(sweeper, np.ones(r), root, V)

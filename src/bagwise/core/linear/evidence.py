@@ -129,7 +129,9 @@ class Pace:
 
 def start_intercept(design: Design) -> float:
     """Intercept at which a bag of average size is as likely positive as negative."""
-    size = len(design.data.X) / len(design.data.T)
+    data = design.data
+    rows = len(data.X) if data.row_counts is None else float(np.sum(data.row_counts))
+    size = rows / data.n_counted
     return float(np.log(np.expm1(np.log(2) / size)))
 
 

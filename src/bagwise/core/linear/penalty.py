@@ -44,7 +44,7 @@ def fit_alpha(
     precisions = np.full(design.shape[1], alpha)
     coordinates = whitened(design, precisions)
     start = (np.zeros(design.shape[1]), start_intercept(design))
-    enough = -SEPARATED * len(design.data.T) if alpha == 0 else np.inf
+    enough = -SEPARATED * design.data.n_counted if alpha == 0 else np.inf
     mode = find_mode(
         likelihood,
         coordinates,
@@ -213,7 +213,8 @@ def choose_alpha(
 
     Also whether all modes were reached on the way.
     """
-    T = design.data.T
+    bags = design.data.counting
+    T = design.data.T[bags]
     fewest = int(min(np.sum(T), np.sum(~T)))
     if fewest < 2:
         raise ValueError(
@@ -224,7 +225,8 @@ def choose_alpha(
     )
     scores, converged = np.zeros(len(GRID)), True
     for train, test in folds.split(np.zeros(len(T)), T):
-        found = held_out_scores(design.of_bags(train), design.of_bags(test), likelihood, max_iter)
+        fitted, held_out = (design.of_bags(bags[part]) for part in (train, test))
+        found = held_out_scores(fitted, held_out, likelihood, max_iter)
         scores, converged = scores + found[0], converged and found[1]
     return float(GRID[int(np.argmax(scores))]), converged
 

@@ -150,29 +150,31 @@ def neg_hessian(
 
     Given signs, log P has the Hessian G'(Cov[m | signs] - Cov[m])G, G = Q Lambda A; positive
     bags follow by the chain rule from log P0 to log(1 - P0). Next to P0 = 1, where that is a
-    difference of huge numbers, they take the limit log sum_n Phi(z_n).
+    difference of huge numbers, they take the limit log sum_n Phi(z_n). Bags count as they do in the
+    sum of log P(T).
     """
     G = prior.pull(A)
+    counted_G = targets.counted_rows(G)
     J = prior.mean(A)  # d E[m] / dx
     mean, base = prior.mean(mu), prior.start
     total = np.zeros((A.shape[1], A.shape[1]))
     if moments.known is not None:
         mean, base = mean + moments.known.shift, moments.known.sites.require_factor()
         J, before = base.solve(G), J
-        total += G.T @ (before - J)
+        total += counted_G.T @ (before - J)
     found, slope = moments.require_signs()
     steep, by_complement = slope < -STEEP, slope < 0
     after = found.sites.require_factor().solve(G)
     rows = targets.spread(np.where(steep, 0.0, slope))[:, None]
-    total += (rows * G).T @ (J - after)
+    total += (rows * counted_G).T @ (J - after)
     B = np.where(steep, 0.0, slope)[:, None] * targets.sum_bags(found.shift[:, None] * G)
     if np.any(steep):
         _, signs = _split_signs(targets)
         w, hazard, z, _ = _one_positive(mean, base, signs, targets)
         w = np.where(targets.spread(steep), w * hazard, 0.0)[:, None]
-        total += (w * z[:, None] * J).T @ J
+        total += targets.counted_rows(w * z[:, None] * J).T @ J
         B += targets.sum_bags(w * J)
     # B = d log(1 - P0) / dx, and -F'' = F'^2 - F' for F = log(1 - P0) in terms of log P0.
     steepness = np.where(by_complement, 1 - 1 / np.where(by_complement, slope, -1.0), 0.0)
-    total += (steepness[:, None] * B).T @ B
+    total += (targets.counted_bags(steepness)[:, None] * B).T @ B
     return 0.5 * (total + total.T)
