@@ -216,7 +216,8 @@ def test_evaluate_prints_a_table_and_json(fitted: Path) -> None:
 
 def test_inspect_shows_where_a_model_comes_from(fitted: Path) -> None:
     text = good("inspect", fitted / "m.bagwise")
-    for word in ("ProbitVGPMIL", "'cancer'", "area, shade", "bag=slide", "cells.csv", "kernel chosen"):
+    words = ("ProbitVGPMIL", "'cancer'", "area, shade", "bag=slide", "cells.csv", "kernel chosen")
+    for word in words:
         assert word in text
     found = json.loads(good("inspect", fitted / "m.bagwise", "--json"))
     assert found["features"] == ["area", "shade"]

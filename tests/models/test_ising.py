@@ -32,10 +32,9 @@ def grid_bags(n_bags: int = 12, side: int = 4, seed: int = 0) -> tuple[bw.Bags, 
 @pytest.mark.parametrize("approximation", ["fitc", "vfe"])
 def test_no_coupling_is_the_probit_model(approximation: str) -> None:
     bags, _ = grid_bags()
-    ising = bw.IsingVGPMIL(coupling=0.0, approximation=approximation, **SETTINGS).fit(bags)
-    probit = bw.ProbitVGPMIL(
-        kernel=None, bag_score="joint", approximation=approximation, **SETTINGS
-    ).fit(bags)
+    same = SETTINGS | {"kernel": None, "bag_score": "joint", "approximation": approximation}
+    ising = bw.IsingVGPMIL(coupling=0.0, **same).fit(bags)
+    probit = bw.ProbitVGPMIL(**same).fit(bags)
     np.testing.assert_allclose(ising.predict_proba(bags), probit.predict_proba(bags), atol=1e-8)
     np.testing.assert_allclose(ising.elbo_, probit.elbo_, rtol=1e-9)
 
