@@ -24,7 +24,7 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 _LARGEST = {"float64": 1e100, "float32": 1e30}
-_SMALLEST = {"float64": 1e-140, "float32": 1e-15}
+_SMALLEST = {"float64": 1e-45, "float32": 1e-15}  # model files hold inverse squares of them
 
 
 def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> tuple[Array, Array]:
