@@ -27,9 +27,9 @@ class MILogisticRegression(LinearMIL, alias="mi-logistic"):
         the bags.
     max_iter, tol : for "evidence", steps of the search and how precisely log alpha is wanted; else
         Newton steps, and the relative gain at which they end (1e-9 at most).
-    kernel, n_basis, standardize, support_z, bag_score, instance_score, witness_rate : as in `MIRVM`.
-        Refits keep alpha as it was learned.
-    class_weight, chunk_size, random_state, verbose : as in `MIRVM`.
+    kernel, n_basis, standardize, support_z, chunk_size, random_state, verbose : as in `MIRVM`.
+    bag_score, instance_score, witness_rate, class_weight : as in `MIRVM`. Refits keep alpha as it
+        was learned.
 
     Examples
     --------
