@@ -38,8 +38,8 @@ NOTES = (
     "All scores are of bags that were not trained on. AUC: chance of ranking a positive above a "
     "negative. Log-likelihood: mean per bag, higher is better. ECE: expected calibration error, "
     "lower is better; of instances for digits, of bags for MUSK1.",
-    "MUSK1 has no instance labels. Bag probabilities are those of the default bag_score: "
-    "calibrated on bags left out of the fit for ProbitVGPMIL, bag_score='joint' for VGPMIL.",
+    "MUSK1 has no instance labels. Probabilities are those of the default scores: calibrated on "
+    "bags left out of the fit.",
 )
 
 Announce = Callable[[str], None]
