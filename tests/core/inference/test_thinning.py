@@ -291,7 +291,7 @@ def test_an_interrupted_search_goes_on_with_its_rows(
 ) -> None:
     monkeypatch.setattr("bagwise.core.inference.driver.LEARNING_ROWS", MAX_ROWS)
     bags = as_bags(drawn_from_the_model(0))
-    model = partial(bw.ProbitVGPMIL, n_inducing=8, bag_score="joint", random_state=0)
+    model = partial(bw.ProbitVGPMIL, kernel=None, n_inducing=8, bag_score="joint", random_state=0)
     whole = model().fit(bags)
 
     def stop(stage: str, step: int, objective: float, seconds: float) -> None:
