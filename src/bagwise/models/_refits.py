@@ -22,6 +22,7 @@ from bagwise.models.inputs import known_labels
 
 if TYPE_CHECKING:
     from bagwise.models._base import BagClassifierMIL
+    from bagwise.models._calibrated import CalibratedMIL
     from bagwise.models._gaussian_process import GaussianProcessMIL
     from bagwise.models._linear import LinearMIL
 
@@ -68,22 +69,9 @@ def refitted(
     kept: NDArray[np.intp],
 ) -> Scorer:
     """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
-    part, T = bags[kept], T[kept]
-    counts = None if counts is None else counts[kept]
     refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
-    refit.set_params(bag_score="joint", instance_score="posterior", witness_rate=None)
-    refit.set_params(random_state=seed, verbose=0)
-    known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
-
-    def hear(stage: str, step: int, objective: float, seconds: float) -> None:
-        monitor.step(step, objective, dict)  # a refit that goes on begins anew
-
     scaling = (model.posterior_.shift, model.posterior_.scale)
-    with refit._threads(part):
-        refit._fit_bags(
-            part, T, known, generator(seed), counts=counts, callbacks=[hear], scaling=scaling
-        )
-    return partial(scores, refit)
+    return _scorer(refit, model, bags, T, counts, seed, monitor, kept, scaling=scaling)
 
 
 def refitted_linear(
@@ -96,18 +84,35 @@ def refitted_linear(
     kept: NDArray[np.intp],
 ) -> Scorer:
     """A fit of a linear model to some of the bags, with what it has learned where it can."""
+    refit = clone(model).set_params(**model._learned())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
+        return _scorer(refit, model, bags, T, counts, seed, monitor, kept)
+
+
+def _scorer(
+    refit: CalibratedMIL,
+    model: CalibratedMIL,
+    bags: Bags,
+    T: Flags,
+    counts: Array | None,
+    seed: int,
+    monitor: Monitor,
+    kept: NDArray[np.intp],
+    **how: Any,
+) -> Scorer:
+    """Scores by `refit`, fitted here to some of the bags as a part of the fit of `model`."""
+    refit.set_params(bag_score="joint", instance_score="posterior", witness_rate=None)
+    refit.set_params(random_state=seed, verbose=0)
     part, T = bags[kept], T[kept]
     counts = None if counts is None else counts[kept]
-    refit = clone(model).set_params(bag_score="joint", instance_score="posterior")
-    refit.set_params(witness_rate=None, random_state=seed, verbose=0, **model._learned())
     known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
 
     def hear(stage: str, step: int, objective: float, seconds: float) -> None:
-        monitor.step(step, objective, dict)
+        monitor.step(step, objective, dict)  # a refit that goes on begins anew
 
-    with refit._threads(part), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
-        refit._fit_bags(part, T, known, generator(seed), counts=counts, callbacks=[hear])
+    with refit._threads(part):
+        refit._fit_bags(part, T, known, generator(seed), counts=counts, callbacks=[hear], **how)
     return partial(scores, refit)
 
 

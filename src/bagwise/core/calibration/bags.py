@@ -108,6 +108,10 @@ class BagCalibration:
         """(B,) logits of the bags' mean features, where they matter."""
         return None if self.pooled is None else self.pooled.logits(bag_means(X, offsets))
 
+    def left_out_logit(self, found: LeftOut) -> Array:
+        """(B,) logits of left-out bags by their scores and sizes, without their mean features."""
+        return self.logit(found.bag_scores, self.offset(found.log_sizes))
+
     def deviation(
         self, negative: Array, positive: Array, stds: Array, offset: Array | float = 0.0
     ) -> Array:
@@ -250,7 +254,7 @@ def warn_of_left_out(
 ) -> None:
     """Warn where bags that were left out are ranked near chance; `remedies` may help."""
     # Logits: probabilities that round to 1 would be ties.
-    score = calibration.logit(found.bag_scores, calibration.offset(found.log_sizes))
+    score = calibration.left_out_logit(found)
     best = found.bag_scores[:, 1]
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 

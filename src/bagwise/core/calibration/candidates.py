@@ -282,8 +282,8 @@ def _verdict(candidate: Candidate, found: LeftOut | None, judged: JudgedBags) ->
     """How probable the labels of left-out bags are by a candidate, once it is calibrated."""
     height, area, T = -np.inf, 0.5, judged.T
     if found is not None:
-        height = log_likelihood(found, T, judged.counts)
-        area = auc(left_out_logits(found, T, judged.counts), T)
+        logit = left_out_logits(found, T, judged.counts)
+        height, area = _mean_log_prob(logit, T, judged.counts), auc(logit, T)
     return JudgedKernel(
         candidate.name, candidate.kernel, candidate.standardized, height, area, len(T)
     )
@@ -297,15 +297,17 @@ def log_likelihood(found: LeftOut, T: Flags, counts: Array | None = None) -> flo
     >>> round(log_likelihood(found, scores[:, 0] > 0), 3) + 0
     0.0
     """
-    logit = left_out_logits(found, T, counts)
+    return _mean_log_prob(left_out_logits(found, T, counts), T, counts)
+
+
+def _mean_log_prob(logit: Array, T: Flags, counts: Array | None) -> float:
     log_prob = special.log_expit(np.where(T, logit, -logit))
     return float(np.average(log_prob, weights=counts))
 
 
 def left_out_logits(found: LeftOut, T: Flags, counts: Array | None = None) -> Array:
     """Calibrated logits of left-out bags, without their mean features: no kernel changes these."""
-    calibration = calibrate(found, T, counts=counts)
-    return calibration.logit(found.bag_scores, calibration.offset(found.log_sizes))
+    return calibrate(found, T, counts=counts).left_out_logit(found)
 
 
 def choice_line(table: Sequence[JudgedKernel]) -> str | None:

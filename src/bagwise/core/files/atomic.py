@@ -73,7 +73,7 @@ def check_result(
     """`check_target` for a result of files that it must not take the place of."""
     target = check_target(path, overwrite=overwrite)
     for source in sources:
-        if os.path.exists(source) and os.path.realpath(source) == os.path.realpath(target):
+        if os.path.exists(source) and os.path.realpath(source) == os.fspath(target):
             raise FileExistsError(
                 f"{os.fspath(path)} is what is read here, and writing there would destroy it; "
                 "choose another name for the result"

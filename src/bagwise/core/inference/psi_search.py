@@ -97,14 +97,16 @@ def learn_psi(
 
     ValueError where log Z is not known at the start itself.
     """
-    bound(start)
+    at_start = bound(start)
     trials = 0
 
     def objective(u: Array) -> float:
         nonlocal trials
         trials += 1
         try:
-            value = bound(start.with_theta(start.theta + PRIOR_SCALE * u)) - 0.5 * float(u @ u)
+            value = at_start  # the first corner of the simplex
+            if np.any(u):
+                value = bound(start.with_theta(start.theta + PRIOR_SCALE * u)) - 0.5 * float(u @ u)
         except (ValueError, *BREAKDOWNS):
             return np.inf  # log Z is not known there
         if monitor is not None:
