@@ -23,6 +23,7 @@ from bagwise.core.calibration.candidates import (
     log_likelihood,
 )
 from bagwise.core.calibration.left_out import LeftOut
+from bagwise.core.inducing import principal_points
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.warnings import warn_user
 from bagwise.kernels import RBF, Kernel, Linear
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
-LENGTHSCALES = (0.5, 1.0, 2.0)  # of the candidates, in spreads of the features
+LENGTHSCALE = 0.5  # of the candidates, in spreads of the features
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,10 @@ def chosen_setting(
     fitting = Fitting(
         parts.likelihood, None if mean == "learn" else float(mean), model.jitter, prepared["seed"]
     )
-    tried = candidates(bags.X, model.standardize, parts.variance, as_prepared, own=_own(model))
+    some = np.asarray(judged.bags.X) if _own(model) else None
+    tried = candidates(
+        bags.X, model.standardize, parts.variance, as_prepared, some, prepared["seed"]
+    )
     table, found = judge(tried, judged, fitting, _keeping(monitor, judged))
     best = next((c for c, row in zip(tried, table, strict=True) if row.chosen), None)
     if best is None:
@@ -119,13 +123,19 @@ def _keeping(
 
 
 def candidates(
-    X: Any, standardize: str | bool, variance: float, at: Setting, *, own: bool
+    X: Any,
+    standardize: str | bool,
+    variance: float,
+    at: Setting,
+    some: Array | None = None,
+    seed: int = 0,
 ) -> list[Candidate]:
-    """RBF kernels of three lengthscales and a linear one, on raw and on standardised features.
+    """An RBF kernel, a linear one and their sum, on raw and on standardised features.
 
     Features are raw where `standardize` is False, and standardised where it is True or where their
-    units differ. All have the same inducing points; where they are the model's `own` a linear
-    kernel of fewer features than points has one for each feature, which leaves nothing out.
+    units differ. All have the same inducing points. Where these are the model's to place, which
+    `some` rows of X say, linear kernels have theirs along the directions in which those vary most:
+    with fewer features than points that leaves nothing out.
     """
     mean, moments = column_moments(X)
     spread = np.sqrt(moments)
@@ -136,17 +146,21 @@ def candidates(
     if standardize is not False:
         handicap = STANDARDIZED_HANDICAP if raw else 0.0
         views.append(("standardised", scale, handicap))
-    points = at.Z * at.scale + at.shift
+    raw_points = at.Z * at.scale + at.shift
     found = []
     for view, unit, handicap in views:
         width = float(np.sqrt(np.sum((spread / unit) ** 2))) or 1.0
-        Z = (points - mean) / unit
+        Z = (raw_points - mean) / unit
+        basis = Z if some is None else principal_points((some - mean) / unit, len(Z), seed)
+        length, unit_variance = LENGTHSCALE * width, variance / width**2
+        both = RBF(variance / 2, length) + Linear(unit_variance / 2)
+        kernels: dict[str, tuple[Kernel, Array]] = {
+            f"RBF, {LENGTHSCALE:g} spread": (RBF(variance, length), Z),
+            "linear": (Linear(unit_variance), basis),
+            f"RBF, {LENGTHSCALE:g} spread, + linear": (both, Z),
+        }
         found += [
-            Candidate(f"RBF, {length:g} spread, {view} features", kernel, mean, unit, Z, handicap)
-            for length in LENGTHSCALES
-            for kernel in (RBF(variance, length * width),)
+            Candidate(f"{name}, {view} features", kernel, mean, unit, points, handicap)
+            for name, (kernel, points) in kernels.items()
         ]
-        basis = width * np.eye(X.shape[1]) if own and X.shape[1] < len(Z) else Z
-        linear = Linear(variance / width**2)
-        found.append(Candidate(f"linear, {view} features", linear, mean, unit, basis, handicap))
     return found

@@ -76,10 +76,10 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         at the Laplace mode; `gibbs_` then has the draws, split R-hat and effective sizes.
     n_samples, n_chains, burn_in, thin : kept draws per chain, chains (in parallel processes),
         sweeps dropped first, sweeps per kept draw; for "gibbs" only.
-    kernel : "auto" (default): RBF kernels with lengthscales of 0.5, 1 and 2 spreads of the features
-        and a linear one, on raw and on standardised features, are judged by bags left out of the
-        fit, and the best is taken as it is. `candidates_` is the table of what was tried. With
-        learn_hyperparameters=False or fewer than 3 bags of a class the same as None.
+    kernel : "auto" (default): an RBF kernel with a lengthscale of half the features' spread, a
+        linear one and their sum, on raw and on standardised features, are judged by bags left out
+        of the fit, and the best is taken as it is. `candidates_` is the table of what was tried.
+        With learn_hyperparameters=False or fewer than 3 bags of a class the same as None.
 
     Examples
     --------
