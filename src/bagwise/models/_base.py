@@ -16,7 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.labels import in_bag_order
 from bagwise.core.calibration.bags import BagCalibration, calibrated_probability
 from bagwise.core.calibration.instance_ends import Ends, InstanceCalibration, calibrated_ends
 from bagwise.core.calibration.instances import no_calibration

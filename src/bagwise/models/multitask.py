@@ -11,8 +11,8 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.bags.alignment import in_bag_order
 from bagwise.bags.checks import as_1d, check_per_bag
+from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Callback
