@@ -19,7 +19,7 @@ LAYERS = [
     ("kernels", "densities"),
     ("bags",),
     ("core.parameters", "core.linalg", "core.links", "core.threads"),
-    ("core.features", "core.inducing", "core.residuals"),
+    ("core.features", "core.residuals"),
     ("core.files",),
     ("core.likelihoods",),
     ("core.inference",),

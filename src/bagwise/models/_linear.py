@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
 from bagwise.core.files.modelfile import register
-from bagwise.core.inducing import kmeans_points
 from bagwise.core.inference.feature_store import SMALL_BUDGET
 from bagwise.core.inference.loop import warn_not_converged
 from bagwise.core.inference.monitor import Callback, Monitor, Note
@@ -29,7 +28,7 @@ from bagwise.core.posteriors.linear import LinearPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
-from bagwise.models._preparation import scaling
+from bagwise.models._preparation import kmeans_points, scaling
 from bagwise.models._refits import refitted_linear
 from bagwise.models.inputs import bags_to_predict
 

@@ -16,11 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, as_bags
 from bagwise.core.files.modelfile import register_kernels, write_state
-from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
 from bagwise.core.warnings import NearChanceWarning, warn_user
 from bagwise.models._base import bag_accuracy
-from bagwise.models._preparation import scaling
+from bagwise.models._preparation import kmeans_points, scaling
 from bagwise.models.class_matrices import (
     check_counting,
     check_no_instance_labels,
