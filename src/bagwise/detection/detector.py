@@ -20,7 +20,7 @@ from bagwise.detection.encoders import GradientHistograms
 from bagwise.detection.files import read_detector, save_detector
 from bagwise.detection.proposals import SlidingWindows
 from bagwise.detection.targets import check_boxed_images, image_targets
-from bagwise.models.fitting import all_or_nothing
+from bagwise.models.estimator import all_or_nothing
 from bagwise.models.probit import ProbitVGPMIL
 
 Floats = NDArray[np.float64]

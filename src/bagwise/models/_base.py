@@ -10,13 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.bags.labels import in_bag_order
 from bagwise.core.calibration.bags import BagCalibration, calibrated_probability
 from bagwise.core.calibration.instance_ends import Ends, InstanceCalibration, calibrated_ends
 from bagwise.core.calibration.instances import no_calibration
@@ -27,6 +23,7 @@ from bagwise.core.parameters import check_integer, plain_seed
 from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
+from bagwise.models.estimator import TwoClassEstimator
 from bagwise.models.inputs import (
     bag_targets,
     bags_to_predict,
@@ -53,10 +50,9 @@ class Predictions:
     given_std: Array | None = None  # (N,)
 
 
-class BagClassifierMIL(ClassifierMixin, BaseEstimator):
+class BagClassifierMIL(TwoClassEstimator):
     """Predictions from a fitted `posterior_`, calibrated where they can be; subclasses fit it."""
 
-    classes_: Array
     posterior_: Any
     bag_score: str
     instance_score: str
@@ -90,11 +86,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         with self._predicting(bags):
             both, std = self._bag_probability(self._predicted(bags, second=return_std))
         return (both, std) if return_std else both
-
-    def predict(self, X: Any) -> Array:
-        """The more probable class of each bag."""
-        p = self.predict_proba(X)
-        return self.classes_[np.argmax(p, axis=1)]
 
     def predict_instance_proba(
         self, X: Any, return_std: bool = False
@@ -201,10 +192,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
         return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
 
-    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
-        """Accuracy on bags; `y` defaults to the labels of the bags."""
-        return bag_accuracy(self, bags_to_predict(self, X), labels_for(X, y), sample_weight)
-
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the fitted model to one file that `bagwise.load` reads without running code.
 
@@ -245,11 +232,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
     def _predictor(self, bags: Bags) -> Any:
         """What answers questions about these bags."""
@@ -336,11 +318,3 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _bag_labels_may_be_wrong(self) -> bool:
         """Whether known instance labels may contradict the label of their bag."""
         return False
-
-
-def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:
-    """Share of bags that a model predicts rightly; `y` defaults to the labels of the bags."""
-    truth = bags.y if y is None else in_bag_order(y, bags.ids, "y")
-    if truth is None:
-        raise ValueError("score needs labels: pass y, or Bags with y")
-    return float(accuracy_score(truth, model.predict(bags), sample_weight=sample_weight))

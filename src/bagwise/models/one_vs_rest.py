@@ -18,7 +18,6 @@ from bagwise.bags import Bags, as_bags
 from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.core.parameters import check_integer
 from bagwise.core.warnings import NearChanceWarning, warn_user
-from bagwise.models._base import bag_accuracy
 from bagwise.models._preparation import kmeans_points, scaling
 from bagwise.models.class_matrices import (
     check_counting,
@@ -28,7 +27,7 @@ from bagwise.models.class_matrices import (
     given_one_class,
     in_class_order,
 )
-from bagwise.models.fitting import all_or_nothing
+from bagwise.models.estimator import all_or_nothing, bag_accuracy
 from bagwise.models.inputs import (
     bags_to_predict,
     check_magnitude,
