@@ -38,6 +38,7 @@ LAYERS = [
     ("__main__",),
 ]
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
+MOST_LINES = 350  # of a file
 MOST_ROOMS = 18  # at the top of the package, beside py.typed
 
 # Files that a fit may go through; to be lowered as they get fewer, never raised without need.
@@ -114,6 +115,12 @@ def test_every_file_has_its_place() -> None:
 def test_the_top_of_the_package_is_short() -> None:
     entries = {p.name for p in PACKAGE.iterdir()} - {"__pycache__", "py.typed"}
     assert len(entries) <= MOST_ROOMS, f"too many to look through: {sorted(entries)}"
+
+
+def test_files_are_short() -> None:
+    sizes = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in PACKAGE.rglob("*.py")}
+    long = [f"{p.relative_to(PACKAGE)} ({n})" for p, n in sizes.items() if n > MOST_LINES]
+    assert not long, f"over {MOST_LINES} lines: {', '.join(long)}; split them by subject"
 
 
 @pytest.mark.parametrize("path", source_files(), ids=lambda p: module_name(p))
