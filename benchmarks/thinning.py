@@ -14,7 +14,6 @@ import time
 import numpy as np
 
 from bagwise.core.features import whitener
-from bagwise.core.inducing import kmeans_points
 from bagwise.core.inference.driver import LEARNING_ROWS, START_MEAN
 from bagwise.core.inference.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.core.inference.passes import TrainingData
@@ -22,6 +21,7 @@ from bagwise.core.inference.thinning import thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Probit
 from bagwise.kernels import RBF
+from bagwise.models._preparation import kmeans_points
 
 TRUE = RBF(9.0, 1.5)
 JITTER, PRIOR_SCALE = 1e-6, 0.5

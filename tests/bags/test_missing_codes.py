@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.bags.missing_codes import warn_of_missing_codes
-from bagwise.bags.rows import column_range
+from bagwise.bags.rows import column_range, warn_of_missing_codes
 from bagwise.io import Hdf5Rows
 from toy_bags import separable_bags
 

@@ -15,7 +15,7 @@ from bagwise.bags.rows import (
     column_range,
     is_elsewhere,
 )
-from bagwise.core.inducing import kmeans_points
+from bagwise.models._preparation import kmeans_points
 
 X = np.random.default_rng(0).normal(1e4, 3.0, size=(10_000, 3))
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
-from bagwise.bags.decimal_commas import has_decimal_commas
+from bagwise.bags.inputs import has_decimal_commas
 from bagwise.cli.errors import describe
 from bagwise.cli.options import refuse_beside_scheduler
 from bagwise.cli.workflow import suspects

@@ -69,7 +69,7 @@ def test_small_probabilities_keep_their_digits(name: str, bags: bw.Bags) -> None
 # Folds of SVMs part copies of a bag, so that their decision values are compared, not sigmoids.
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_are_copies(name: str, bags: bw.Bags, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bagwise.baselines.base._scaling", lambda X: (0.0, 1.0))
+    monkeypatch.setattr("bagwise.baselines.base.scaling", lambda X, standardize: (0.0, 1.0))
     monkeypatch.setattr(svm._CalibratedSVM, "_held_out", lambda *parts: None)
     settings = {"gamma": 0.5} if "gamma" in make(name).get_params() else {}
     settings |= {"tol": 1e-10} if name == "MILR" else {}

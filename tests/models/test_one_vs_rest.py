@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
-from bagwise.core.inducing import kmeans_points
+from bagwise.models._preparation import kmeans_points
 
 CLASSES = np.array([0, 4, 6])
 SIZE = 5

@@ -341,11 +341,3 @@ def check_feature_names(names: Sequence[str] | None, n_features: int) -> tuple[s
             f"{len(result)}, {len(set(result))} of them distinct; leave them out or correct them"
         )
     return result
-
-
-def names_of(X: Any) -> tuple[str, ...] | None:
-    """Column names of a table if all are strings, else None."""
-    columns = getattr(X, "columns", None)
-    if columns is None or not all(isinstance(c, str) for c in columns):
-        return None
-    return tuple(str(c) for c in columns)

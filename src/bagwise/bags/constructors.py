@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from bagwise.bags import checks as check
 from bagwise.bags import inputs
-from bagwise.bags.alignment import from_rows, refuse_other_row_order
 from bagwise.bags.checks import Array
 from bagwise.bags.frame_columns import (
     BY_NAME,
@@ -21,6 +20,8 @@ from bagwise.bags.frame_columns import (
     say_columns,
     warn_of_labels,
 )
+from bagwise.bags.labels import from_rows, refuse_other_row_order
+from bagwise.bags.subsets import offsets_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ class BagSources:
         for name, values in rows.items():
             refuse_other_row_order(X, values, name)
         table = X
-        names = feature_names if feature_names is not None else check.names_of(X)
+        names = feature_names if feature_names is not None else inputs.names_of(X)
         X = check.check_features(X)
         ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
         y = from_rows(y, table, bag_ids, ids, bag_of_row, "y")
@@ -82,7 +83,7 @@ class BagSources:
         in_order = bool((np.diff(bag_of_row) >= 0).all())
         return cls._checked(
             X,
-            inputs.offsets_of(np.bincount(bag_of_row, minlength=len(ids))),
+            offsets_of(np.bincount(bag_of_row, minlength=len(ids))),
             ids,
             None if in_order else np.argsort(bag_of_row, kind="stable"),
             y=y,
@@ -241,7 +242,7 @@ class BagSources:
         >>> bags.ids.tolist(), bags.y, bags.sizes
         (['mark_0', 'candidate_0'], array([1, 0]), array([2, 1]))
         """
-        names = feature_names if feature_names is not None else check.names_of(X)
+        names = feature_names if feature_names is not None else inputs.names_of(X)
         X = check.check_features(X)
         xy = check.check_coords(coords, len(X))
         targets = inputs.check_marks(marks, radius, xy.shape[1])
@@ -260,7 +261,7 @@ class BagSources:
         ids = [f"mark_{k}" if k < n_marks else f"candidate_{k - n_marks}" for k in keys]
         return cls._checked(
             X,
-            inputs.offsets_of(sizes),
+            offsets_of(sizes),
             np.array(ids),
             np.argsort(key, kind="stable"),
             y=(keys < n_marks).astype(np.int64),

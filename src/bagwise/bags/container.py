@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import checks as check
-from bagwise.bags.alignment import in_bag_order
 from bagwise.bags.checks import Array
 from bagwise.bags.constructors import BagSources
 from bagwise.bags.frame_columns import own_columns
-from bagwise.bags.inputs import offsets_of
-from bagwise.bags.label_order import bag_labels
+from bagwise.bags.inputs import names_of
+from bagwise.bags.labels import bag_labels, in_bag_order
 from bagwise.bags.messages import count, describe_labels
-from bagwise.bags.subsets import check_concat, held_out, resolve_key
+from bagwise.bags.subsets import check_concat, held_out, offsets_of, resolve_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -315,7 +314,7 @@ def as_bags(X: Any, *, estimator_name: str | None = None) -> Bags:
     if is_bagged(X):
         whole = all(isinstance(x, Bags) for x in X)
         return Bags.concat(X) if whole else Bags.from_list(X)
-    names = check.names_of(X)
+    names = names_of(X)
     X = check.check_features(X, estimator_name=estimator_name)
     n = np.arange(len(X) + 1, dtype=np.int64)
     return Bags._checked(X, n, n[:-1], None, feature_names=names)

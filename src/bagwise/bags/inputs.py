@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +20,25 @@ from bagwise.bags.checks import (
     check_constant,
     check_coords,
     check_features,
-    names_of,
     refuse_masked,
 )
-from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
 from bagwise.bags.messages import show
+from bagwise.bags.subsets import offsets_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+# How tables write numbers with a comma before their decimals, which they hold as text.
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|(\d+|\d{1,3}(\.\d{3})+)?,\d+)([eE][+-]?\d+)?", re.ASCII)
+EMPTY = ("", "na", "n/a", "nan", "null", "none")
+_LOOKED_AT = 1000  # cells: enough to tell numbers from text
+_NEARLY_ALL = 0.9
+REMEDY = (
+    "write numbers with a decimal point and without thousands separators, e.g. with "
+    "pandas.read_csv(file, sep=';', decimal=',')"
+)
 _CONVERT = "choose the columns with features=[...], or convert it"
-
-
-def offsets_of(sizes: Array) -> NDArray[np.int64]:
-    """Where bags of these sizes start, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def _one_bag(X: Any, label: str) -> Array:
@@ -107,6 +112,14 @@ def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:
     return np.concatenate(parts)
 
 
+def names_of(X: Any) -> tuple[str, ...] | None:
+    """Column names of a table if all are strings, else None."""
+    columns = getattr(X, "columns", None)
+    if columns is None or not all(isinstance(c, str) for c in columns):
+        return None
+    return tuple(str(c) for c in columns)
+
+
 def shared_names(arrays: Sequence[Any], ids: Array) -> tuple[str, ...] | None:
     """Column names of the tables in a list of bags, which must agree."""
     first = names_of(arrays[0])
@@ -161,6 +174,19 @@ def check_frame(df: pd.DataFrame, used: list[Any], chosen: list[Any], coords: li
                 f"features and coords must be numeric; column {name!r} has dtype "
                 f"{df[name].dtype}; " + (f"it has decimal commas: {REMEDY}" if commas else _CONVERT)
             )
+
+
+def has_decimal_commas(values: Iterable[Any]) -> bool:
+    """Whether nearly all cells of a column are numbers, and most of those have a decimal comma.
+
+    >>> [has_decimal_commas(v) for v in (["1,5", "-0,25", ""], ["1.5", "2"], ["a, b", "c,1"])]
+    [True, False, False]
+    """
+    text = (v.strip() for v in values if isinstance(v, str))
+    cells = list(islice((v for v in text if v.lower() not in EMPTY), _LOOKED_AT))
+    numbers = [v for v in cells if _NUMBER.fullmatch(v)]
+    with_comma = sum("," in v for v in numbers)
+    return 2 * with_comma > len(numbers) >= _NEARLY_ALL * len(cells)
 
 
 def frame_column(df: pd.DataFrame, column: Any) -> Array:

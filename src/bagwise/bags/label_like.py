@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.column_names import is_label_name
-
 Array = NDArray[Any]
 
 FEW_BAGS = 4  # of a class: among fewer, features agree with labels by chance
 _FIRST_ROWS = 1024  # tell most features that are not 0 and 1, or not constant in bags
 _BY_CHANCE = 1e-3  # of features that separate the classes without having to do with them
+_LABEL_WORD = re.compile(
+    r"(^|[^a-z])(labels?|truth|target|diagnosis|annotations?|annotated)($|[^a-z])", re.IGNORECASE
+)
 COPY = (
     "is the same in all instances of each bag and tells the classes apart alone, as a copy of the "
     "label would"
@@ -151,3 +153,12 @@ def describe(found: Signs, T: NDArray[np.bool_], names: Sequence[str]) -> dict[s
         elif is_label_name(names[j]):
             reasons[names[j]] = "it is 0 or 1, and its name speaks of labels"
     return reasons
+
+
+def is_label_name(name: str) -> bool:
+    """Whether a name speaks of labels.
+
+    >>> is_label_name("tile_label"), is_label_name("ground truth"), is_label_name("labelled_area")
+    (True, True, False)
+    """
+    return _LABEL_WORD.search(name) is not None

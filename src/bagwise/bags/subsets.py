@@ -1,4 +1,4 @@
-"""Which bags a key means, which a split tests on, and which can be joined (internal)."""
+"""Where bags start, which a key means, which a split tests on, which can be joined (internal)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from sklearn.model_selection import train_test_split
 
 from bagwise.bags.checks import Array
 from bagwise.bags.messages import show
+
+
+def offsets_of(sizes: Array) -> NDArray[np.int64]:
+    """Where bags of these sizes start, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def resolve_key(key: Any, n_bags: int) -> slice | NDArray[np.intp]:

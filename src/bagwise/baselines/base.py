@@ -7,18 +7,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import Tags
 
 from bagwise.bags import Bags
-from bagwise.models._base import bag_accuracy
-from bagwise.models.fitting import all_or_nothing
+from bagwise.models._preparation import scaling
+from bagwise.models.estimator import TwoClassEstimator, all_or_nothing
 from bagwise.models.inputs import (
     bag_counts,
     bags_to_fit,
     bags_to_predict,
     binary_targets,
-    labels_for,
     record_features,
 )
 
@@ -29,7 +26,7 @@ Offsets = NDArray[np.int64]
 Columns = tuple[Floats, Floats]  # of the negative and the positive class
 
 
-class BaselineMIL(ClassifierMixin, BaseEstimator):
+class BaselineMIL(TwoClassEstimator):
     """Common part of the baselines; a subclass says how it learns and how it scores bags."""
 
     def fit(
@@ -60,7 +57,7 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
         _refuse_instance_labels(self, bags)
         rows, offsets = self._rows(bags)
         with all_or_nothing(self):
-            self._shift, self._scale = _scaling(rows)
+            self._shift, self._scale = scaling(rows, True)
             rows = (rows - self._shift) / self._scale
             self._learn(*counting(rows, offsets, T, np.ones(len(T)) if counts is None else counts))
             self.classes_ = classes
@@ -70,20 +67,6 @@ class BaselineMIL(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> Floats:
         """(B, 2) probability of each class for each bag, columns in the order of `classes_`."""
         return np.column_stack(self._bag_probability(*self._scaled(X)))
-
-    def predict(self, X: Any) -> Array:
-        """The more probable class of each bag."""
-        p = self.predict_proba(X)  # first, since it says what is wrong where there was no fit
-        return self.classes_[np.argmax(p, axis=1)]
-
-    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
-        """Accuracy on bags; `y` defaults to the labels of the bags."""
-        return bag_accuracy(self, bags_to_predict(self, X), labels_for(X, y), sample_weight)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classes_")
@@ -162,10 +145,3 @@ def _refuse_instance_labels(model: BaselineMIL, bags: Bags) -> None:
             f"{int(np.sum(~np.isnan(known)))} instance labels are known; remove them with "
             "bags.with_instance_labels(None)"
         )
-
-
-def _scaling(X: Array) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each feature; a constant feature is only shifted."""
-    shift, spread = X.mean(axis=0), X.std(axis=0)
-    constant = spread <= 1e-12 * np.maximum(np.abs(shift), 1e-300)
-    return shift, np.where(constant, 1.0, spread)

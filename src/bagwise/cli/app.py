@@ -33,8 +33,7 @@ def build_app() -> "typer.Typer":
     import rich  # noqa: F401  a missing rich is reported as early as a missing typer
     import typer
 
-    from bagwise.cli.benchmark import benchmark, datasets
-    from bagwise.cli.demo_command import demo
+    from bagwise.cli.benchmark import benchmark, datasets, demo
     from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, predict, report
 
     app = typer.Typer(

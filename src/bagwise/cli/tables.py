@@ -248,7 +248,7 @@ def evaluate(
         with progress("evaluating", json):
             data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
             from bagwise.cli.workflow import evaluate_table
-            from bagwise.models.training_bags import seen_bags, seen_in_fit, seen_patients
+            from bagwise.models.metadata import seen_bags, seen_in_fit, seen_patients
 
             scores = evaluate_table(fitted, data, seed)
         tell(data, json)

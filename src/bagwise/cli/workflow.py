@@ -27,8 +27,8 @@ from bagwise.io.tables import Table
 from bagwise.metrics.models import Given
 from bagwise.models import ALIASES, MODELS
 from bagwise.models._base import Predictions
+from bagwise.models.metadata import id_hashes
 from bagwise.models.registry import class_name
-from bagwise.models.training_bags import id_hashes
 
 if TYPE_CHECKING:
     import pandas as pd

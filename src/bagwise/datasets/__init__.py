@@ -20,9 +20,9 @@ from bagwise.datasets.fetch import (
     fetch_musk2,
     fetch_newsgroups,
     fetch_tiger,
+    load_musk1,
 )
 from bagwise.datasets.images import fetch_fashion_mnist_bags, fetch_mnist_bags
-from bagwise.datasets.musk import load_musk1
 from bagwise.datasets.synthetic import make_bags
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Data sets that are fetched when first used and kept in the data folder."""
+"""MUSK1, which is part of the package, and sets that are fetched and kept in the data folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,28 @@ from bagwise.datasets.sources import Archive, data_folder, obtain, present
 
 Home = str | os.PathLike[str] | None
 Way = tuple[Archive, Callable[[Path], Table]]
+
+
+def load_musk1() -> Bags:
+    """Load MUSK1: 92 molecules (47 musks) with 476 conformations of 166 features.
+
+    A bag is a molecule, an instance one of its low-energy shapes; the label is 1 if people
+    perceive the molecule as a musk. The features are distances in hundredths of an Angstrom.
+
+    Origin: Chapman, D. and Jain, A. (1994), "Musk (Version 1)", UCI Machine Learning Repository,
+    DOI 10.24432/C5ZK5B; licence CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/). Changes:
+    the names of molecules and conformations are left out, bags are numbered 0 to 91.
+
+    >>> load_musk1()
+    Bags(92 bags: 47 positive, 45 negative; 476 instances x 166 features, 2-40 per bag; float64)
+    """
+    path = files("bagwise.datasets") / "data" / "musk1.npz"
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+        return Bags.from_arrays(
+            data["X"].astype(np.float64),
+            data["bag"].astype(np.int64),
+            y=data["y"].astype(np.int64),
+        )
 
 
 def fetch_musk2(*, data_home: Home = None, download: bool = True) -> Bags:

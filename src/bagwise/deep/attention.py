@@ -8,21 +8,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.utils import Tags
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
 from bagwise.deep.files import read_network, save_network
 from bagwise.io.requirements import require
-from bagwise.models._base import bag_accuracy
-from bagwise.models.fitting import all_or_nothing
+from bagwise.models.estimator import TwoClassEstimator, all_or_nothing
 from bagwise.models.inputs import (
     bags_to_fit,
     bags_to_predict,
     binary_targets,
-    labels_for,
     record_features,
 )
 
@@ -32,7 +29,7 @@ POOLINGS = ("gated", "attention", "mean", "max")
 ENCODERS = ("auto", "cnn", "mlp", "identity")
 
 
-class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
+class AttentionMIL(TransformerMixin, TwoClassEstimator):
     """Attention-based deep MIL: encoder, pooling over the bag, classifier [C24, Eq. 39].
 
     The network learns from bag labels which features of an instance matter. It gives bag
@@ -160,11 +157,6 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
         p = expit(logit.astype(np.float64))
         return np.column_stack([1 - p, p])
 
-    def predict(self, X: Any) -> Array:
-        """The more probable class of each bag."""
-        p = self.predict_proba(X)  # first: it checks that the model is fitted
-        return np.asarray(self.classes_[np.argmax(p, axis=1)])
-
     def attention(self, X: Any) -> Array:
         """(N,) weight of each instance in its bag; the weights of a bag sum to 1.
 
@@ -183,10 +175,6 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
 
         return bags.with_X(encode(self.network_, bags))
 
-    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
-        """Accuracy on bags; `y` defaults to the labels of the bags."""
-        return bag_accuracy(self, self._bags(X), labels_for(X, y), sample_weight)
-
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the network to a safetensors file with a JSON header; `load_network` reads it.
 
@@ -197,11 +185,6 @@ class AttentionMIL(TransformerMixin, ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "network_")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
     def _bags(self, X: Any) -> Bags:
         check_is_fitted(self)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.deep.attention import AttentionMIL
-from bagwise.models.fitting import all_or_nothing
+from bagwise.models.estimator import all_or_nothing
 
 
 class AttentionFeatures(TransformerMixin, BaseEstimator):

@@ -1,7 +1,11 @@
 """Weakly supervised detection: find objects after training on labels of whole images [V17, 3.3]."""
 
 from bagwise.bags.boxes import Box, Detection, iou
-from bagwise.detection.detector import WeaklySupervisedDetector, load_detector
+from bagwise.detection.detector import (
+    WeaklySupervisedDetector,
+    load_detector,
+    non_maximum_suppression,
+)
 from bagwise.detection.encoders import GradientHistograms, Pixels, crops
 from bagwise.detection.metrics import (
     average_precision,
@@ -9,7 +13,6 @@ from bagwise.detection.metrics import (
     mean_average_precision,
     precision_recall,
 )
-from bagwise.detection.nms import non_maximum_suppression
 from bagwise.detection.proposals import (
     SelectiveSearch,
     SlidingWindows,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.label_order import is_obvious
+from bagwise.bags.labels import is_obvious
 from bagwise.bags.messages import Note, show
 from bagwise.io.streams import TableError
 

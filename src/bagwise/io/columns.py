@@ -7,9 +7,14 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from bagwise.bags.column_names import KNOWN, find, find_coords, numbers_rows
-from bagwise.bags.decimal_commas import EMPTY
-from bagwise.bags.frame_columns import rows_counted
+from bagwise.bags.frame_columns import (
+    KNOWN,
+    find,
+    find_coords,
+    numbers_rows,
+    rows_counted,
+)
+from bagwise.bags.inputs import EMPTY
 from bagwise.bags.messages import Note
 from bagwise.io.streams import TableError
 

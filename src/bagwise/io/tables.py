@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.decimal_commas import REMEDY, has_decimal_commas
+from bagwise.bags.inputs import REMEDY, has_decimal_commas
 from bagwise.bags.messages import ROW, InputError, Note, show
 from bagwise.io.columns import (
     ROLES,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.label_order import is_obvious, is_text
+from bagwise.bags.labels import is_obvious, is_text
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags
-from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.labels import in_bag_order
 from bagwise.metrics.inputs import Bools, Floats, as_vector, positive_by_classes
 from bagwise.metrics.scores import (
     accuracy,

@@ -1,44 +1,35 @@
-"""What all models share: predictions for bags and instances, scaling, model files."""
+"""What all fitted models share: predictions for bags and instances, model files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.bags.alignment import in_bag_order
+from bagwise.core.calibration.bags import BagCalibration, calibrated_probability
 from bagwise.core.calibration.instance_ends import Ends, InstanceCalibration, calibrated_ends
-from bagwise.core.calibration.ranking import check_ranking
+from bagwise.core.calibration.instances import no_calibration
 from bagwise.core.files.modelfile import register_kernels, write_state
-from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
-from bagwise.core.parameters import check_integer, generator, plain_seed
+from bagwise.core.parameters import check_integer, plain_seed
 from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
-from bagwise.distributed import connected
-from bagwise.models.fitting import all_or_nothing, forget_earlier_fit
+from bagwise.models.estimator import TwoClassEstimator
 from bagwise.models.inputs import (
-    bag_counts,
     bag_targets,
-    bags_to_fit,
     bags_to_predict,
-    binary_targets,
     check_class_weight,
     known_labels,
     labels_for,
-    record_features,
 )
 from bagwise.models.registry import add_model, complete_signature
 
@@ -59,17 +50,18 @@ class Predictions:
     given_std: Array | None = None  # (N,)
 
 
-class BagClassifierMIL(ClassifierMixin, BaseEstimator):
-    """Predictions from a fitted `posterior_`; subclasses fit it."""
+class BagClassifierMIL(TwoClassEstimator):
+    """Predictions from a fitted `posterior_`, calibrated where they can be; subclasses fit it."""
 
-    classes_: Array
     posterior_: Any
     bag_score: str
-    standardize: str | bool
+    instance_score: str
     class_weight: Any
-    random_state: Any
+    calibration_: BagCalibration | None
+    why_not_calibrated_: str | None
+    instance_calibration_: InstanceCalibration | None
+    why_instances_not_calibrated_: str | None
     _posterior_type: ClassVar[type]
-    _remedies: str  # what may help where bags are ranked near chance
 
     def __init_subclass__(
         cls, *, alias: str | None = None, abstract: bool = False, **kwargs: Any
@@ -85,87 +77,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             add_model(cls, alias)
         complete_signature(cls)
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        positive: Any = None,
-        callbacks: Sequence[Callback] = (),
-        client: Any = None,
-    ) -> Self:
-        """Fit from bag labels.
-
-        Parameters
-        ----------
-        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
-            `bagwise.distributed.DaskBags`.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
-            Series whose index holds the bag ids is put in their order.
-        sample_weight : how many times each bag counts, one number per bag in the order of the
-            bags, or in a pandas Series as `y`. 2 is the same as two copies of the bag in the sum of
-            log-likelihoods, 0 leaves it out of that. Scaling, inducing points and the default
-            kernel see every instance once. Weights of `class_weight` multiply it.
-        positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
-            of two numbers or of two ordered categories; text needs it, but for pairs such as no
-            and yes.
-        callbacks : functions called after every step as f(stage, step, objective, seconds).
-            `begin(model)` and `end()` of those that have them are called before and after.
-        client : the Dask client whose workers hold `DaskBags`.
-
-        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
-        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
-        """
-        return self._fit(
-            X, y, client, sample_weight=sample_weight, positive=positive, callbacks=callbacks
-        )
-
-    def _fit(
-        self,
-        X: Any,
-        y: ArrayLike | None,
-        client: Any,
-        *,
-        sample_weight: ArrayLike | None,
-        positive: Any,
-        callbacks: Sequence[Callback],
-        **more: Any,
-    ) -> Self:
-        """Check, fit and record; `more` goes to `_fit_bags`."""
-        self._check_parameters()
-        with all_or_nothing(self), listening(callbacks, self):
-            forget_earlier_fit(self)
-            X = connected(X, client)
-            bags = bags_to_fit(self, X, y)
-            classes, T = binary_targets(bags, y, positive)
-            counts = bag_counts(X, bags, sample_weight, self.class_weight, classes, T)
-            known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
-            rng = generator(self.random_state)
-            with self._threads(bags):
-                self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
-                self._check_ranking(bags, T, counts)
-            self.classes_ = classes
-            self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
-            record_features(self, bags)
-        return self
-
-    def _fit_bags(
-        self,
-        bags: Bags,
-        T: NDArray[np.bool_],
-        known: Array | None,
-        rng: np.random.Generator,
-        *,
-        counts: Array | None,
-        callbacks: Sequence[Callback],
-    ) -> None:
-        """Fit `posterior_` and what belongs to it.
-
-        Known labels are NaN where they are not; `counts` say how many times each bag counts.
-        """
-        raise NotImplementedError
-
     def predict_proba(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
         """Probability of each class for each bag, columns in the order of `classes_`.
 
@@ -175,11 +86,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         with self._predicting(bags):
             both, std = self._bag_probability(self._predicted(bags, second=return_std))
         return (both, std) if return_std else both
-
-    def predict(self, X: Any) -> Array:
-        """The more probable class of each bag."""
-        p = self.predict_proba(X)
-        return self.classes_[np.argmax(p, axis=1)]
 
     def predict_instance_proba(
         self, X: Any, return_std: bool = False
@@ -286,10 +192,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         ranges = zip(bags.offsets[:-1], bags.offsets[1:], strict=True)
         return [a + np.argsort(-p[a:b], kind="stable")[:k] for a, b in ranges]
 
-    def score(self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None) -> float:
-        """Accuracy on bags; `y` defaults to the labels of the bags."""
-        return bag_accuracy(self, bags_to_predict(self, X), labels_for(X, y), sample_weight)
-
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
         """Write the fitted model to one file that `bagwise.load` reads without running code.
 
@@ -331,11 +233,6 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
     def _predictor(self, bags: Bags) -> Any:
         """What answers questions about these bags."""
         return Predictor(self.posterior_, self._fitted_likelihood())
@@ -348,23 +245,41 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         """The same with what a fit has learned of it."""
         return self._likelihood()
 
+    @property
+    def bag_score_(self) -> str:
+        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
+        if self.bag_score != "auto":
+            return self.bag_score
+        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
+
+    @property
+    def instance_score_(self) -> str:
+        """Where instance probabilities come from: "calibrated" or "posterior"."""
+        if self.instance_score != "auto":
+            return self.instance_score
+        there = getattr(self, "instance_calibration_", None) is not None
+        return "calibrated" if there else "posterior"
+
     def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
         """One pass over the features that finds what bag probabilities need."""
-        parts = self._score_parts()
+        calibrated = self.bag_score_ == "calibrated"
+        parts = {"joint": True, "instances": True} if calibrated else parts_of(self.bag_score_)
         if instances:
-            parts = parts | {"instances": True}
+            parts["instances"] = True
         found: Predicted = self._predictor(bags).predicted(
             bags.X, bags.offsets, **parts, second=second
         )
-        return found
-
-    def _score_parts(self) -> dict[str, bool]:
-        """What bag probabilities are made of."""
-        return parts_of(self.bag_score)
+        calibration = getattr(self, "calibration_", None)
+        if calibration is None or not calibrated:
+            return found
+        return replace(found, pooled=calibration.pooled_logits(bags.X, bags.offsets))
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
         """(B, 2) probabilities and the posterior standard deviation of each bag's."""
-        return columns(found.bags(self.bag_score))
+        if self.bag_score_ != "calibrated":
+            return columns(found.bags(self.bag_score_))
+        why_not = getattr(self, "why_not_calibrated_", None)
+        return calibrated_probability(getattr(self, "calibration_", None), found, why_not)
 
     def _instance_ends(self, bags: Bags, *, with_std: bool) -> Ends:
         """Probabilities of instances; those of their bags are found too where they matter."""
@@ -386,23 +301,16 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def _used_instance_calibration(self) -> InstanceCalibration | None:
         """What instance probabilities are calibrated by, if they are."""
-        return None
-
-    def _n_basis(self, bags: Bags) -> int:
-        """How many features the model makes of an instance, at most."""
-        raise NotImplementedError
-
-    def _threads(self, bags: Bags) -> AbstractContextManager[None]:
-        """The threads that suit a fit to these bags."""
-        return suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags))
+        if self.instance_score_ != "calibrated":
+            return None
+        calibration: InstanceCalibration | None = getattr(self, "instance_calibration_", None)
+        if calibration is None:
+            raise ValueError(no_calibration(getattr(self, "why_instances_not_calibrated_", None)))
+        return calibration
 
     def _predicting(self, bags: Bags) -> AbstractContextManager[None]:
         """The threads that suit predictions for these bags."""
         return suitable_threads(bags.n_instances, bags.n_features, len(self.posterior_.m))
-
-    def _check_ranking(self, bags: Bags, T: NDArray[np.bool_], counts: Array | None = None) -> None:
-        """Warn where even the bags of the fit are ranked near chance."""
-        check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, counts=counts)
 
     def _check_parameters(self) -> None:
         check_class_weight(self.class_weight)
@@ -410,11 +318,3 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _bag_labels_may_be_wrong(self) -> bool:
         """Whether known instance labels may contradict the label of their bag."""
         return False
-
-
-def bag_accuracy(model: Any, bags: Bags, y: ArrayLike | None, sample_weight: Any = None) -> float:
-    """Share of bags that a model predicts rightly; `y` defaults to the labels of the bags."""
-    truth = bags.y if y is None else in_bag_order(y, bags.ids, "y")
-    if truth is None:
-        raise ValueError("score needs labels: pass y, or Bags with y")
-    return float(accuracy_score(truth, model.predict(bags), sample_weight=sample_weight))

@@ -1,27 +1,28 @@
-"""Models whose probabilities are calibrated on bags that were left out of five more fits."""
+"""How all models are fitted: checks, the fit, and its calibration on bags left out of five more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.bags import (
+    ALL_BAG_SCORES,
     BagCalibration,
     calibrate_with_means,
-    calibrated_probability,
     reason_against,
     too_few,
     warn_of_left_out,
 )
 from bagwise.core.calibration.instance_ends import InstanceCalibration
 from bagwise.core.calibration.instances import (
+    INSTANCE_SCORES,
     calibrate_instances,
-    no_calibration,
+    check_witness_rate,
     reason_against_instances,
     refuse_witness_rate,
 )
@@ -29,10 +30,20 @@ from bagwise.core.calibration.left_out import LeftOut, Scorer, bags_to_leave_out
 from bagwise.core.calibration.pooled import PooledRegression, bag_means
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
-from bagwise.core.inference.monitor import Monitor
-from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
+from bagwise.core.inference.monitor import Callback, Monitor, listening
+from bagwise.core.parameters import check_choice, check_integer, check_number, generator
+from bagwise.core.threads import suitable_threads
+from bagwise.distributed import connected
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models._refits import scores_by_refits
+from bagwise.models.estimator import all_or_nothing, forget_earlier_fit
+from bagwise.models.inputs import (
+    bag_counts,
+    bags_to_fit,
+    binary_targets,
+    known_labels,
+    record_features,
+)
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -51,29 +62,80 @@ register(InstanceCalibration)
 
 
 class CalibratedMIL(BagClassifierMIL, abstract=True):
-    """Probabilities as `bag_score` and `instance_score` ask for; subclasses say how to refit."""
+    """Fits that leave the model as it was where they fail; subclasses say what is fitted."""
 
-    instance_score: str
+    standardize: str | bool
     witness_rate: float | None
-    calibration_: BagCalibration | None
-    why_not_calibrated_: str | None
-    instance_calibration_: InstanceCalibration | None
-    why_instances_not_calibrated_: str | None
+    max_iter: int
+    tol: float
+    chunk_size: int | None
+    random_state: Any
+    _remedies: str  # what may help where bags are ranked near chance
 
-    @property
-    def bag_score_(self) -> str:
-        """Where bag probabilities come from; it says what `bag_score="auto"` came to."""
-        if self.bag_score != "auto":
-            return self.bag_score
-        return "joint" if getattr(self, "calibration_", None) is None else "calibrated"
+    def _fit(
+        self,
+        X: Any,
+        y: ArrayLike | None,
+        client: Any,
+        *,
+        sample_weight: ArrayLike | None,
+        positive: Any,
+        callbacks: Sequence[Callback],
+        **more: Any,
+    ) -> Self:
+        """Check, fit and record; `more` goes to `_fit_bags`."""
+        self._check_parameters()
+        with all_or_nothing(self), listening(callbacks, self):
+            forget_earlier_fit(self)
+            X = connected(X, client)
+            bags = bags_to_fit(self, X, y)
+            classes, T = binary_targets(bags, y, positive)
+            counts = bag_counts(X, bags, sample_weight, self.class_weight, classes, T)
+            known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
+            rng = generator(self.random_state)
+            with self._threads(bags):
+                self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
+                self._check_ranking(bags, T, counts)
+            self.classes_ = classes
+            self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
+            record_features(self, bags)
+        return self
 
-    @property
-    def instance_score_(self) -> str:
-        """Where instance probabilities come from: "calibrated" or "posterior"."""
-        if self.instance_score != "auto":
-            return self.instance_score
-        there = getattr(self, "instance_calibration_", None) is not None
-        return "calibrated" if there else "posterior"
+    def _fit_bags(
+        self,
+        bags: Bags,
+        T: NDArray[np.bool_],
+        known: Array | None,
+        rng: np.random.Generator,
+        *,
+        counts: Array | None,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        """Fit `posterior_` and what belongs to it.
+
+        Known labels are NaN where they are not; `counts` say how many times each bag counts.
+        """
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        """Raise where an argument that all models have cannot be used."""
+        super()._check_parameters()
+        check_choice("standardize", self.standardize, ("auto", True, False))
+        check_choice("bag_score", self.bag_score, ALL_BAG_SCORES)
+        check_choice("instance_score", self.instance_score, INSTANCE_SCORES)
+        check_witness_rate(self.witness_rate, self.instance_score)
+        check_integer("max_iter", self.max_iter, at_least=1)
+        check_number("tol", self.tol, at_least=0)
+        if self.chunk_size is not None:
+            check_integer("chunk_size", self.chunk_size, at_least=1)
+
+    def _n_basis(self, bags: Bags) -> int:
+        """How many features the model makes of an instance, at most."""
+        raise NotImplementedError
+
+    def _threads(self, bags: Bags) -> AbstractContextManager[None]:
+        """The threads that suit a fit to these bags."""
+        return suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags))
 
     def _reasons_against(
         self, bags: Bags, T: Flags, counts: Array | None, whole: str | None, costly: str | None
@@ -141,29 +203,3 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
             whole = not self._fit_in_parts()
             told = (bags, T, self.bag_score, self._remedies)
             check_ranking(self._predictor, *told, whole, counts)
-
-    def _score_parts(self) -> dict[str, bool]:
-        if self.bag_score_ != "calibrated":
-            return parts_of(self.bag_score_)
-        return {"joint": True, "instances": True}
-
-    def _predicted(self, bags: Bags, *, second: bool = True, instances: bool = False) -> Predicted:
-        found = super()._predicted(bags, second=second, instances=instances)
-        calibration = getattr(self, "calibration_", None)
-        if calibration is None or self.bag_score_ != "calibrated":
-            return found
-        return replace(found, pooled=calibration.pooled_logits(bags.X, bags.offsets))
-
-    def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
-        if self.bag_score_ != "calibrated":
-            return columns(found.bags(self.bag_score_))
-        why_not = getattr(self, "why_not_calibrated_", None)
-        return calibrated_probability(getattr(self, "calibration_", None), found, why_not)
-
-    def _used_instance_calibration(self) -> InstanceCalibration | None:
-        if self.instance_score_ != "calibrated":
-            return None
-        calibration: InstanceCalibration | None = getattr(self, "instance_calibration_", None)
-        if calibration is None:
-            raise ValueError(no_calibration(getattr(self, "why_instances_not_calibrated_", None)))
-        return calibration

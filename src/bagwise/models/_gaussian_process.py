@@ -223,19 +223,8 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         self._store(result, problem, setting.shift, setting.scale)
         self.candidates_ = setting.table
         refit = partial(refitted, self, bags, T, counts, problem.seed, monitor)
-        calibrated = partial(
-            self._calibrate,
-            bags,
-            T,
-            known,
-            counts,
-            reasons,
-            problem.seed,
-            monitor,
-            refit,
-            setting.left_out,
-        )
-        interruptible(calibrated, monitor.save)
+        how = (reasons, problem.seed, monitor, refit, setting.left_out)
+        interruptible(partial(self._calibrate, bags, T, known, counts, *how), monitor.save)
 
     def _prepare(
         self,

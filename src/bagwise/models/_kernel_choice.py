@@ -23,12 +23,11 @@ from bagwise.core.calibration.candidates import (
     log_likelihood,
 )
 from bagwise.core.calibration.left_out import LeftOut
-from bagwise.core.inducing import principal_points
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.warnings import warn_user
 from bagwise.kernels import RBF, Kernel, Linear
 from bagwise.models._parts import Parts, asked
-from bagwise.models._preparation import same_unit
+from bagwise.models._preparation import principal_points, same_unit
 
 if TYPE_CHECKING:
     from bagwise.models._gaussian_process import GaussianProcessMIL

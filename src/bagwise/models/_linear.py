@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,10 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
-from bagwise.core.calibration.bags import ALL_BAG_SCORES
-from bagwise.core.calibration.instances import INSTANCE_SCORES, check_witness_rate
 from bagwise.core.files.modelfile import register
-from bagwise.core.inducing import kmeans_points
 from bagwise.core.inference.feature_store import SMALL_BUDGET
 from bagwise.core.inference.loop import warn_not_converged
 from bagwise.core.inference.monitor import Callback, Monitor, Note
@@ -26,12 +23,12 @@ from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.linear.design import Columns, Design, rows_per_chunk
 from bagwise.core.linear.evidence import Fit
 from bagwise.core.links import Logistic
-from bagwise.core.parameters import check_choice, check_integer, check_number
+from bagwise.core.parameters import check_integer, check_number
 from bagwise.core.posteriors.linear import LinearPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
-from bagwise.models._preparation import scaling
+from bagwise.models._preparation import kmeans_points, scaling
 from bagwise.models._refits import refitted_linear
 from bagwise.models.inputs import bags_to_predict
 
@@ -95,6 +92,21 @@ class LinearMIL(CalibratedMIL, abstract=True):
         self.chunk_size = chunk_size
         self.random_state = random_state
         self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        positive: Any = None,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
+        """Fit from bag labels; arguments are as in `ProbitVGPMIL.fit`, but for checkpoints."""
+        return self._fit(
+            X, y, client, sample_weight=sample_weight, positive=positive, callbacks=callbacks
+        )
 
     def _fit_bags(
         self,
@@ -250,15 +262,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
                 f"got {self.kernel!r}"
             )
         check_integer("n_basis", self.n_basis, at_least=1)
-        check_choice("standardize", self.standardize, ("auto", True, False))
         check_number("support_z", self.support_z, at_least=0)
-        check_choice("bag_score", self.bag_score, ALL_BAG_SCORES)
-        check_choice("instance_score", self.instance_score, INSTANCE_SCORES)
-        check_witness_rate(self.witness_rate, self.instance_score)
-        check_integer("max_iter", self.max_iter, at_least=1)
-        check_number("tol", self.tol, at_least=0)
-        if self.chunk_size is not None:
-            check_integer("chunk_size", self.chunk_size, at_least=1)
 
     def _n_basis(self, bags: Bags) -> int:
         return bags.n_features if self.kernel is None else min(self.n_basis, bags.n_instances)

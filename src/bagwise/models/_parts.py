@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.bags import ALL_BAG_SCORES
-from bagwise.core.calibration.instances import INSTANCE_SCORES, check_witness_rate
 from bagwise.core.inference.driver import Problem, Result
 from bagwise.core.inference.stats import Sites
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
@@ -52,7 +50,7 @@ class Parts:
 
 
 def check_arguments(model: GaussianProcessMIL, parts: Parts) -> None:
-    """Raise where an argument that all models have cannot be used."""
+    """Raise where an argument that these models have cannot be used."""
     check_kernel(model.kernel, parts)
     check_integer("n_inducing", model.n_inducing, at_least=1)
     if isinstance(model.inducing, str):
@@ -61,7 +59,6 @@ def check_arguments(model: GaussianProcessMIL, parts: Parts) -> None:
     if not (isinstance(mean, str) and mean == "learn"):
         check_number("mean ('learn' or a number)", mean)
     check_choice("learn_hyperparameters", learn, (True, False))
-    check_choice("standardize", model.standardize, ("auto", True, False))
     check_choice("approximation", model.approximation, ("fitc", "vfe"))
     check_choice("inference", model.inference, parts.inferences)
     if model.inference != "vi" and model.approximation == "vfe":
@@ -69,15 +66,8 @@ def check_arguments(model: GaussianProcessMIL, parts: Parts) -> None:
             f"inference={model.inference!r} integrates the residual out and has no 'vfe' form; "
             "use approximation='fitc'"
         )
-    check_choice("bag_score", model.bag_score, ALL_BAG_SCORES)
-    check_choice("instance_score", model.instance_score, INSTANCE_SCORES)
-    check_witness_rate(model.witness_rate, model.instance_score)
-    check_integer("max_iter", model.max_iter, at_least=1)
-    check_number("tol", model.tol, at_least=0)
     check_number("jitter", model.jitter, above=0)
     check_dtype(model.dtype)
-    if model.chunk_size is not None:
-        check_integer("chunk_size", model.chunk_size, at_least=1)
     if model.memory_budget is not None:
         check_number("memory_budget (bytes)", model.memory_budget, at_least=0)
     if model.init is not None and not parts.starting_values:

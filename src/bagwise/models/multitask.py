@@ -11,8 +11,8 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.bags.alignment import in_bag_order
 from bagwise.bags.checks import as_1d, check_per_bag
+from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Callback
@@ -71,8 +71,8 @@ class MultiTaskMIRVM(MIRVM):
             0, 1, ...); or one set of bags, or `DaskBags`, as any other model takes it.
         y : one label per bag, in the order of the bags; overrides the labels of the bags.
         tasks : one task name per bag, where X is one set of bags. Without it there is one task.
-        sample_weight, positive, callbacks, client : as in `MIRVM.fit`; a list or dict of Bags has
-            one weight for each bag of the first task, then of the second, and so on.
+        sample_weight, positive, callbacks, client : as in `ProbitVGPMIL.fit`; a list or dict of
+            Bags has one weight for each bag of the first task, then of the second, and so on.
         """
         X, tasks = _joined(X, tasks)
         return self._fit(

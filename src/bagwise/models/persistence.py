@@ -13,9 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.core.files.modelfile import ModelFileError, read_state, register_kernels, write_state
 from bagwise.models._base import BagClassifierMIL
-from bagwise.models.one_vs_rest import OneVsRestMIL, one_vs_rest_from_state
+from bagwise.models.one_vs_rest import OneVsRestMIL
 from bagwise.models.registry import MODELS
-from bagwise.models.states import fitted_states, model_from_state
+from bagwise.models.states import (
+    classes_from,
+    estimator_from_state,
+    fitted_models,
+    fitted_states,
+    model_from_state,
+    set_feature_names,
+)
 from bagwise.models.transformer import InstanceTransformer
 
 # scikit-learn's transformers that files can hold, with what makes them fitted.
@@ -83,7 +90,7 @@ def load_two_class(path: str | os.PathLike[str]) -> BagClassifierMIL:
 
 def _restored(kind: str, state: Any) -> Any:
     if kind == "OneVsRestMIL":
-        return one_vs_rest_from_state(state)
+        return _one_vs_rest(state)
     if kind == "Pipeline":
         return _pipeline_from_state(state)
     if kind == "WeaklySupervisedDetector":
@@ -94,6 +101,24 @@ def _restored(kind: str, state: Any) -> Any:
             "import its module first"
         )
     return model_from_state(kind, state)
+
+
+def _one_vs_rest(state: Any) -> OneVsRestMIL:
+    """The fitted models whose `OneVsRestMIL.to_state` this is."""
+    try:
+        model = OneVsRestMIL(
+            estimator_from_state(state["estimator"]),
+            class_names=state["class_names"],
+            n_jobs=state["n_jobs"],
+        )
+        model.classes_ = classes_from(state["classes"])
+        model.multilabel_ = bool(state["multilabel"])
+        model.estimators_ = fitted_models(state["models"], len(model.classes_))
+        model.n_features_in_ = int(state["n_features"])
+        set_feature_names(model, state["feature_names"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"not a complete OneVsRestMIL: {error}") from None
+    return model
 
 
 # --- Pipelines -----------------------------------------------------------------------------------

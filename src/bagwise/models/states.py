@@ -1,34 +1,45 @@
-"""Models as plain values and back: the parts of which all model files are made."""
+"""Models as plain values and back, checked: the parts of which all model files are made."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.core.calibration.bags import BagCalibration
+from bagwise.core.calibration.candidates import JudgedKernel
+from bagwise.core.calibration.instance_ends import InstanceCalibration
 from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError
-from bagwise.core.parameters import check_choice
+from bagwise.core.parameters import check_choice, check_integer, check_number
 from bagwise.models._base import BagClassifierMIL
-from bagwise.models.loaded import check_loaded, with_added
 from bagwise.models.metadata import check_metadata
 from bagwise.models.registry import MODELS
 
 Array = NDArray[Any]
+
+# What files of earlier versions do not hold, and what that means.
+_ADDED = {
+    "calibration_": None,
+    "candidates_": (),
+    "why_not_calibrated_": "the model is of a version that did not calibrate it",
+    "instance_calibration_": None,
+    "why_instances_not_calibrated_": "the model is of a version that did not calibrate instances",
+}
 
 
 def model_from_state(kind: str, state: Any) -> BagClassifierMIL:
     """The fitted model whose `to_state` this is; everything in it is checked."""
     try:
         model = _unfitted(kind, state["parameters"])
-        fitted = with_added(state["fitted"], model._fitted_names())
+        fitted = _with_added(state["fitted"], model._fitted_names())
         for name, value in fitted.items():
             setattr(model, check_choice("fitted", name, model._fitted_names()), value)
         set_feature_names(model, state["feature_names"])
         model.metadata_ = check_metadata(state.get("metadata") or {})
-        check_loaded(model, fitted)
+        _check_loaded(model, fitted)
         model._check_parameters()
     except Exception as error:  # arguments of any type reach every check
         raise ModelFileError(f"not a complete {kind!s:.80} model: {describe(error)}") from None
@@ -102,3 +113,63 @@ def _check_ours(model: Any) -> None:
             f"a {type(model).__name__} cannot be written to a model file; files hold the models of "
             f"bagwise: {', '.join(MODELS)}"
         )
+
+
+# --- Models of files are whole, and their parts fit together --------------------------------------
+
+
+def _with_added(fitted: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """What a file holds of a fitted model, and what was added to models since."""
+    return {name: value for name, value in _ADDED.items() if name in names} | dict(fitted)
+
+
+def _check_loaded(model: Any, fitted: Collection[str]) -> None:
+    """Raise ValueError where a model, of which a file gave the names `fitted`, is not usable.
+
+    The parts of a posterior check themselves; this is about what stands beside it.
+    """
+    missing = [name for name in model._fitted_names() if name not in fitted]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    if not isinstance(model.posterior_, model._posterior_type):
+        raise ValueError("it has no posterior")
+    classes = model.classes_
+    two = isinstance(classes, np.ndarray) and classes.shape == (2,)
+    if not two or classes.dtype.kind not in "biufUSM" or not classes[0] != classes[1]:
+        raise ValueError(f"classes_ must be two different values, got {classes!r:.80}")
+    D = check_integer("n_features_in_", model.n_features_in_, at_least=1)
+    for posterior in getattr(model.posterior_, "posteriors", (model.posterior_,)):
+        if len(posterior.shift) != D:
+            raise ValueError(f"n_features_in_ is {D}, its posterior is of {len(posterior.shift)}")
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and not (names.shape == (D,) and all(type(n) is str for n in names)):
+        raise ValueError(f"feature_names must be {D} texts, got {names!r:.80}")
+    _check_calibration(model, fitted, "calibration_", "why_not_calibrated_", BagCalibration)
+    names = ("instance_calibration_", "why_instances_not_calibrated_")
+    _check_calibration(model, fitted, *names, InstanceCalibration)
+    if "candidates_" in fitted:
+        tried = model.candidates_
+        if not (isinstance(tried, tuple) and all(isinstance(c, JudgedKernel) for c in tried)):
+            raise ValueError(f"candidates_ must be a tuple of candidates, got {tried!r:.80}")
+    pooled = getattr(getattr(model, "calibration_", None), "pooled", None)
+    if pooled is not None and len(pooled.coef) != D:
+        raise ValueError(f"n_features_in_ is {D}, its calibration is of {len(pooled.coef)}")
+    check_integer("n_iter_", model.n_iter_, at_least=0)
+    check_choice("converged_", model.converged_, (True, False))
+    for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:
+        check_number(name, getattr(model, name))
+    if "H_" in fitted:
+        check_number("H_", model.H_, above=1)
+
+
+def _check_calibration(
+    model: Any, fitted: Collection[str], name: str, why_not: str, kind: type
+) -> None:
+    """Raise where a calibration, or the reason that there is none, is something else."""
+    if name not in fitted:
+        return
+    calibration, reason = getattr(model, name), getattr(model, why_not)
+    if not (calibration is None or isinstance(calibration, kind)):
+        raise ValueError(f"{name} must be a calibration or None, got {calibration!r:.80}")
+    if not (reason is None or isinstance(reason, str)):
+        raise ValueError(f"{why_not} must be a text or None, got {reason!r:.80}")

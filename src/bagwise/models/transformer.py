@@ -12,7 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, as_bags
-from bagwise.models.fitting import all_or_nothing
+from bagwise.models.estimator import all_or_nothing
 
 
 # No get_feature_names_out here: with it scikit-learn would wrap the output of transform into

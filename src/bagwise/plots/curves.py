@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise import metrics
-from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.labels import in_bag_order
 from bagwise.metrics import Band
 from bagwise.models.single_model import check_one_model
 from bagwise.plots.style import (

@@ -15,7 +15,7 @@ from bagwise import metrics
 from bagwise.bags import Bags
 from bagwise.io.class_labels import class_names, in_model_labels
 from bagwise.models._base import Predictions
-from bagwise.models.training_bags import seen_in_fit
+from bagwise.models.metadata import seen_in_fit
 from bagwise.report.model_card import card_lines, describe_model, filled
 
 Array = NDArray[Any]

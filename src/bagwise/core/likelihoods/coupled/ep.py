@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.core.likelihoods.coupled.blocks import Factor, Prior
+from bagwise.core.likelihoods.coupled.blocks import Prior
+from bagwise.core.likelihoods.coupled.tridiagonal import Factor
 from bagwise.core.links import Probit
 
 Array = NDArray[Any]

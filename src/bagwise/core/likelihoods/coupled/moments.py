@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
-from bagwise.core.likelihoods.coupled.blocks import CoupledPrior, Factor
+from bagwise.core.likelihoods.coupled.blocks import CoupledPrior
 from bagwise.core.likelihoods.coupled.ep import Orthant, Signs, orthant_ep
+from bagwise.core.likelihoods.coupled.tridiagonal import Factor
 from bagwise.core.links import Probit
 
 Array = NDArray[Any]

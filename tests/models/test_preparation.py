@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bagwise.core.inducing import equal_shares, kmeans_points
+from bagwise.models._preparation import equal_shares, kmeans_points
 
 
 def rng() -> np.random.Generator:
