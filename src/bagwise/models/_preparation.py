@@ -98,7 +98,7 @@ def principal_points(X: Array, n: int, seed: int) -> Array:
     A linear function is its values at them: of all `n` points these leave the least of a linear
     kernel to the residuals.
 
-    >>> principal_points(np.array([[3.0, 3.0, 0.0], [-3.0, -3.0, 0.1]]), 1, 0).round(1) ** 2
+    >>> principal_points(np.array([[3.0, 3.0, 0.0], [-3.0, -3.0, 0.0]]), 1, 0).round(1) ** 2
     array([[9., 9., 0.]])
     """
     length = float(np.sqrt(np.mean(np.sum(X**2, axis=1)))) or 1.0
