@@ -115,9 +115,19 @@ class CoupledPredictor:
         return BagDraws(self._link, mean, loadings, points, rest)
 
     def predicted(
-        self, X: Array, offsets: Array, *, joint: bool, instances: bool, second: bool = True
+        self,
+        X: Array,
+        offsets: Array,
+        *,
+        joint: bool,
+        instances: bool,
+        second: bool = True,
+        stages: tuple[int, ...] = (),
     ) -> Predicted:
-        """Everything that predictions are made of; see `Posterior.predicted`."""
+        """Everything that predictions are made of; see `Posterior.predicted`.
+
+        Joint probabilities are by expectation propagation, without points: `stages` save nothing.
+        """
         latent, logs = [], []
         for bag in self._bags(X):
             if instances:

@@ -87,6 +87,7 @@ class FeaturePosterior(ABC):
         """Everything that predictions are made of, from one computation of the features.
 
         Without `second` joint probabilities come without their deviations, which cost more.
+        `stages` are numbers of Sobol points: bags that the first leave uncertain go on to more.
         """
         offsets = np.asarray(offsets)
         of_rows, of_bags = [], []

@@ -25,10 +25,14 @@ from bagwise.core.posteriors.points import Draws, Latents, Shift, newton_shift
 Array = NDArray[Any]
 
 STAGES = (64, 256, 1024, 4096)  # draws; a bag goes on to more while its error is too large
+ROUGH = STAGES[:1]  # where scores are only to be put in order
 LAST_SECOND = 1024  # draws that E[P0^2] is averaged over at most
 CONTROLLED = 0.03  # P0 above which the number of positive instances tells much about it
 REPLICATES = 8  # parts of the draws whose scatter tells the error
-RATE, LEAST_PART = 0.75, 128  # errors of Sobol points fall with that power of n, once parts are large
+RATE, LEAST_PART = (
+    0.75,
+    128,
+)  # errors of Sobol points fall with that power of n, once parts are large
 ABSOLUTE = 4e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
 RELATIVE = 0.01  # and of P0, relative to it: 0.02 is aimed at
 MOST_NUMBERS = 2**26  # rows times draws of a bag: the largest make do with fewer draws
