@@ -68,7 +68,8 @@ class CoupledPredictor:
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Bag probability and its standard deviation; see `Posterior.bags`."""
-        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
+        asked: dict[str, Any] = parts_of(score)
+        found = self.predicted(X, offsets, **asked).bags(score)
         return np.exp(found.log_positive), found.std
 
     def given_labels(
