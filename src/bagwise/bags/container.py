@@ -13,9 +13,10 @@ from bagwise.bags.alignment import in_bag_order
 from bagwise.bags.checks import Array
 from bagwise.bags.constructors import BagSources
 from bagwise.bags.frame_columns import own_columns
-from bagwise.bags.inputs import offsets_of
+from bagwise.bags.inputs import joined, offsets_of
 from bagwise.bags.label_order import bag_labels
 from bagwise.bags.messages import count, describe_labels
+from bagwise.bags.rows import RowSource
 from bagwise.bags.subsets import check_concat, held_out, resolve_key
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class Bags(BagSources):
 
     Attributes
     ----------
-    X : (N, D) features, float32 or float64; the rows of a bag are adjacent.
+    X : (N, D) features, float32 or float64; the rows of a bag are adjacent. Those of a sparse
+        matrix stay sparse, in `X.matrix`.
     offsets : (B + 1,) int64; bag b has the rows `offsets[b]:offsets[b + 1]`.
     y : (B,) bag labels of any type, or None.
     ids : (B,) bag ids; they may repeat after `bags[[0, 0]]` or `concat`.
@@ -96,7 +98,7 @@ class Bags(BagSources):
             rows["instance_ids"] = check.check_instance_ids(more["instance_ids"], n_rows)
         if order is not None:
             check.check_sortable(X)
-            rows = {name: values[order] for name, values in rows.items()}
+            rows = {name: _take(values, order) for name, values in rows.items()}
         per_bag: dict[str, Any] = {}
         if more.get("y") is not None:
             per_bag["y"] = bag_labels(more["y"], ids, n_rows, more.get("positive"), building=True)
@@ -125,7 +127,7 @@ class Bags(BagSources):
         fields: dict[str, Any] = {"feature_names": parts[0].feature_names}
         for name in (*_PER_ROW, *_PER_BAG):
             if getattr(parts[0], name) is not None:
-                fields[name] = np.concatenate([getattr(p, name) for p in parts])
+                fields[name] = joined([getattr(p, name) for p in parts])
         fields["row_index"] = np.arange(len(fields["X"]), dtype=np.int64)
         return cls._build(**fields, offsets=offsets_of(np.concatenate([p.sizes for p in parts])))
 
@@ -345,4 +347,7 @@ def _read_only(values: Any) -> Any:
 
 
 def _take(values: Array | None, rows: slice | Array) -> Array | None:
+    if isinstance(values, RowSource):
+        taken: Array = values.part(rows)
+        return taken
     return None if values is None else values[rows]

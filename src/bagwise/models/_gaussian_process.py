@@ -40,7 +40,7 @@ from bagwise.models._preparation import (
     scaled,
 )
 from bagwise.models._preparation import scaling as standard_scaling
-from bagwise.models._refits import OfWhole, SharedFeatures, refitted
+from bagwise.models._refits import OfWhole, Refits
 
 Array = NDArray[Any]
 
@@ -223,8 +223,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         result = interruptible(run, monitor.save)
         self._store(result, problem, setting.shift, setting.scale)
         self.candidates_ = setting.table
-        kept = SharedFeatures.of_fitted(self, bags)
-        refit = partial(refitted, self, kept, bags, T, counts, problem.seed, monitor)
+        refit = Refits(self, bags, T, counts, problem.seed, monitor)
         calibrated = partial(
             self._calibrate,
             bags,

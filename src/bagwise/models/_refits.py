@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,23 +134,30 @@ class SharedFeatures:
         self._A, self._kt = np.concatenate([self._A, *A]), np.concatenate([self._kt, *kt])
 
 
-def refitted(
-    model: GaussianProcessMIL,
-    features: SharedFeatures | None,
-    bags: Bags,
-    T: Flags,
-    counts: Array | None,
-    seed: int,
-    monitor: Monitor,
-    kept: NDArray[np.intp],
-) -> Scorer:
-    """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
-    refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
-    shift, scale = model.posterior_.shift, model.posterior_.scale
-    whole = OfWhole(shift, scale)
-    if features is not None:
-        whole = OfWhole(shift, scale, features.Z, features(kept))
-    return _scorer(refit, model, bags, T, counts, seed, monitor, kept, of_whole=whole)
+@dataclass(frozen=True)
+class Refits:
+    """Fits to some of the bags, with the scaling and the hyperparameters of a fitted model."""
+
+    model: GaussianProcessMIL
+    bags: Bags
+    T: Flags
+    counts: Array | None
+    seed: int
+    monitor: Monitor
+
+    @cached_property
+    def features(self) -> SharedFeatures | None:
+        """What all of them see, where it is the same."""
+        return SharedFeatures.of_fitted(self.model, self.bags)
+
+    def __call__(self, kept: NDArray[np.intp]) -> Scorer:
+        """One to the bags of these numbers."""
+        refit = with_hyperparameters(self.model, np.isin(self.bags.bag_index, kept))
+        of_whole = OfWhole(self.model.posterior_.shift, self.model.posterior_.scale)
+        if self.features is not None:
+            of_whole = replace(of_whole, Z=self.features.Z, features=self.features(kept))
+        told = (self.bags, self.T, self.counts, self.seed, self.monitor, kept)
+        return _scorer(refit, self.model, *told, of_whole=of_whole)
 
 
 def refitted_linear(

@@ -20,6 +20,7 @@ from bagwise.core.likelihoods.at_least_one import Targets
 Array = NDArray[Any]
 DEFAULT_CHUNK = BLOCK_ROWS
 FLOAT64_FEATURES = 2**24  # 128 MiB
+CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 
 
 class _Additive(Protocol):
@@ -60,7 +61,7 @@ class TrainingData:
         self.weights = weights
         self.counts = counts
         self.given = given
-        self.chunk_size = chunk_size or DEFAULT_CHUNK
+        self.chunk_size = chunk_size or rows_per_chunk(X.shape[1])
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
     def of_rows(self, rows: NDArray[np.int64], weights: Array) -> TrainingData:
@@ -211,6 +212,15 @@ class Sweeper:
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, in order."""
         return reduce(add, map(step, self.chunks))
+
+
+def rows_per_chunk(n_features: int) -> int:
+    """Chunks of about 32 MiB, and never more than the usual number of rows.
+
+    >>> rows_per_chunk(100), rows_per_chunk(5000)
+    (4096, 838)
+    """
+    return max(1, min(DEFAULT_CHUNK, CHUNK_ENTRIES // max(1, n_features)))
 
 
 def bag_cuts(offsets: NDArray[np.int64], chunk_size: int) -> NDArray[np.int64]:
