@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.decomposition import TruncatedSVD
 
 import bagwise as bw
 from bagwise.bags.rows import column_moments, column_range, is_elsewhere, row_digest
 from bagwise.bags.sparse_rows import SparseRows
+from bagwise.baselines import MeanPoolLogistic
 
 FORMATS = [sparse.csr_array, sparse.csr_matrix, sparse.csc_array, sparse.coo_array]
 
@@ -124,3 +126,27 @@ def test_too_many_weights_for_the_memory_are_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(ValueError, match=r"300 weights to 96 instances .*use MIRVM, which"):
         bw.MILogisticRegression().fit(bags)
     bw.MIRVM(random_state=0, max_iter=300).fit(bags)
+
+
+def test_fewer_features_by_a_transformer_of_scikit_learn() -> None:
+    dense, bags = text_bags()
+    svd = bw.InstanceTransformer(TruncatedSVD(3, random_state=0)).fit(bags)
+    assert pytest.approx(svd.transform(dense).X, abs=1e-9) == svd.transform(bags).X
+
+
+@pytest.mark.parametrize("method", ["fit", "predict"])
+def test_baselines_refuse_sparse_features(method: str) -> None:
+    dense, bags = text_bags()
+    model = MeanPoolLogistic().fit(dense)
+    with pytest.raises(TypeError, match=r"MeanPoolLogistic takes dense .* sparse: .*toarray"):
+        getattr(model, method)(bags)
+
+
+def test_several_classes() -> None:
+    dense, bags = text_bags()
+    model = bw.OneVsRestMIL(
+        bw.ProbitVGPMIL(n_inducing=10, learn_hyperparameters=False, random_state=0)
+    )
+    y = np.arange(len(bags)) % 3
+    expected = model.fit(dense, y).predict_proba(dense)
+    assert model.fit(bags, y).predict_proba(bags) == pytest.approx(expected, abs=1e-7)

@@ -334,6 +334,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
         return tags
 
     def _predictor(self, bags: Bags) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import get_tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -18,6 +19,7 @@ from bagwise.bags.label_order import larger_category, put_positive_last, refuse_
 from bagwise.bags.messages import ROW, InputError, show
 from bagwise.bags.missing_codes import warn_of_missing_codes
 from bagwise.bags.rows import column_range
+from bagwise.bags.sparse_rows import SparseRows
 from bagwise.core.parameters import check_dtype, check_number
 
 Array = NDArray[Any]
@@ -68,6 +70,7 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
     """Labelled bags from whatever `fit` was given."""
     name = type(estimator).__name__
     bags = as_bags(X, estimator_name=name)
+    refuse_sparse(estimator, bags)
     if y is None and bags.y is None:
         raise ValueError(
             f"{name} requires y to be passed, but the target y is None and the bags have no "
@@ -80,6 +83,16 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
     low, high = check_magnitude(bags, estimator, spread=True)
     warn_of_missing_codes(bags.X, low, high, bags.feature_names)
     return bags
+
+
+def refuse_sparse(estimator: Any, bags: Bags) -> None:
+    """Raise where features are sparse and the estimator would have to make them dense at once."""
+    if isinstance(bags.X, SparseRows) and not get_tags(estimator).input_tags.sparse:
+        raise TypeError(
+            f"{type(estimator).__name__} takes dense features, but these are sparse: pass "
+            "X.toarray(), where that fits in memory, fewer of them (bagwise.InstanceTransformer("
+            "TruncatedSVD(100))), or use MIRVM or ProbitVGPMIL"
+        )
 
 
 def labels_for(X: Any, y: Any) -> Any:
@@ -200,6 +213,7 @@ def bags_to_predict(estimator: Any, X: Any) -> Bags:
     check_is_fitted(estimator)
     name = type(estimator).__name__
     bags = as_bags(X, estimator_name=name)
+    refuse_sparse(estimator, bags)
     _check_names(estimator, bags.feature_names)
     if bags.n_features != estimator.n_features_in_:
         raise ValueError(

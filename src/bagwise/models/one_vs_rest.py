@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, check_random_state, get_tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -19,10 +19,12 @@ from bagwise.bags import Bags, as_bags
 from bagwise.bags.alignment import has_index, in_bag_order
 from bagwise.bags.checks import as_1d, refuse_masked
 from bagwise.bags.messages import show
+from bagwise.bags.rows import ScaledRows, column_moments
 from bagwise.core.files.modelfile import ModelFileError, register_kernels, write_state
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
 from bagwise.core.warnings import NearChanceWarning, warn_user
+from bagwise.distributed import DaskRows, connected
 from bagwise.models._base import bag_accuracy
 from bagwise.models._preparation import same_unit
 from bagwise.models.fitting import all_or_nothing
@@ -31,6 +33,7 @@ from bagwise.models.inputs import (
     check_magnitude,
     labels_for,
     record_features,
+    refuse_sparse,
     sample_weights,
 )
 from bagwise.models.states import (
@@ -69,7 +72,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     class_names : K names for the columns of a label matrix; default the columns' own names in a
         pandas table, else 0, 1, ..., K - 1. Not for labels (B,), which are the names already.
     n_jobs : classes fitted at the same time; None is 1, -1 is one for each core. It does not
-        change the result.
+        change the result. The workers of `DaskBags` fit one class after the other.
 
     Attributes
     ----------
@@ -110,21 +113,30 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     def fit(
-        self, X: Any, y: ArrayLike | None = None, *, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        client: Any = None,
     ) -> Self:
         """Fit one model per class.
 
         Parameters
         ----------
-        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
+        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
+            `bagwise.distributed.DaskBags`, which workers read once for all classes.
         y : (B,) the class of each bag, or (B, K) a matrix of 0 and 1; overrides the labels of
             the bags. A pandas Series or table whose index holds the bag ids is put in their order,
             and the columns of a table name the classes.
         sample_weight : how many times each bag counts in all models; see `ProbitVGPMIL.fit`. A
             `class_weight` of the estimator is of its classes 1, the class, and 0, the rest.
+        client : the Dask client whose workers hold `DaskBags`.
         """
         _check_estimator(self.estimator)
+        X = connected(X, client)
         bags = as_bags(X, estimator_name=type(self).__name__)
+        refuse_sparse(self, bags)
         y = _in_class_order(y, self.class_names)
         labels = _labels(self, bags, labels_for(X, y))
         multilabel = labels.ndim == 2
@@ -140,7 +152,9 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         _check_no_instance_labels(bags)
         check_magnitude(bags, self.estimator)
         shared = _with_shared_inducing(self.estimator, bags.X)
-        fits = Parallel(n_jobs=self.n_jobs)(
+        # Workers are busy with one class at a time; what they hold cannot go to other processes.
+        n_jobs = None if isinstance(bags.X, DaskRows) else self.n_jobs
+        fits = Parallel(n_jobs=n_jobs)(
             delayed(_fit_class)(shared, bags, T[:, k], weights) for k in range(len(classes))
         )
         _warn_by_class(classes, [said for _, said in fits])
@@ -295,6 +309,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
 
@@ -474,7 +489,7 @@ def _check_estimator(estimator: Any) -> None:
         )
 
 
-def _with_shared_inducing(estimator: Any, X: Array) -> Any:
+def _with_shared_inducing(estimator: Any, X: Any) -> Any:
     """A clone of the estimator that has common inducing points in place of its own k-means."""
     settings = estimator.get_params(deep=False)
     kind = settings.get("inducing")
@@ -484,14 +499,16 @@ def _with_shared_inducing(estimator: Any, X: Array) -> Any:
     seed = check_random_state(settings.get("random_state")).randint(2**31)
     scale = _kernel_units(X, settings.get("standardize"))
     one_group = np.zeros(len(X), dtype=np.int64)
-    Z = kmeans_points(X / scale, one_group, n, np.random.default_rng(seed)) * scale
+    rows = X if np.all(scale == 1) else ScaledRows(X, np.zeros_like(scale), scale)
+    Z = kmeans_points(rows, one_group, n, np.random.default_rng(seed)) * scale
     return clone(estimator).set_params(inducing=Z)
 
 
-def _kernel_units(X: Array, standardize: Any) -> Array:
+def _kernel_units(X: Any, standardize: Any) -> Array:
     """(D,) the spread of each feature if the estimator will divide by it, ones otherwise."""
-    spread = X.std(axis=0, dtype=np.float64)
-    constant = spread <= 1e-12 * np.abs(X.mean(axis=0, dtype=np.float64))
+    mean, variance = column_moments(X)
+    spread = np.sqrt(variance)
+    constant = spread <= 1e-12 * np.abs(mean)
     auto = isinstance(standardize, str) and standardize == "auto"
     if standardize is True or (auto and not same_unit(spread[~constant])):
         return np.where(constant, 1.0, spread).astype(X.dtype)
