@@ -88,7 +88,9 @@ def expected_failed_checks(estimator: Any) -> dict[str, str]:
 
     That weights are copies of bags, all else being equal, see tests/models/test_bag_weights.py.
     """
-    failed = {"check_sample_weight_equivalence_on_dense_data": SEEN_ONCE}
+    failed = {
+        f"check_sample_weight_equivalence_on_{kind}_data": SEEN_ONCE for kind in ("dense", "sparse")
+    }
     if isinstance(estimator, bw.MILogisticRegression):
         failed["check_class_weight_classifiers"] = ONE_CLASS
     return failed

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import bagwise as bw
 from bagwise.bags.rows import column_moments
@@ -322,6 +323,24 @@ def test_distributed_linear_fits_are_serial_fits(
     np.testing.assert_allclose(model.alpha_, serial.alpha_, rtol=1e-7)
     np.testing.assert_allclose(model.coef_, serial.coef_, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(model.coef_std_, serial.coef_std_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("labels", ["classes", "matrix"])
+@pytest.mark.parametrize("estimator", [bw.ProbitVGPMIL, bw.MILogisticRegression])
+def test_distributed_fits_of_several_classes_are_serial_fits(
+    estimator: Any, labels: str, client: Any
+) -> None:
+    bags = make_bags().with_instance_labels(None)
+    kinds = np.arange(B) % 3
+    y = kinds if labels == "classes" else np.eye(4, dtype=int)[kinds][:, :2]
+    settings = {"random_state": 0, "max_iter": 60, "bag_score": "joint", "standardize": True}
+    if estimator is bw.ProbitVGPMIL:
+        settings |= {"n_inducing": 8, "learn_hyperparameters": False}
+    model = bw.OneVsRestMIL(estimator(**settings), n_jobs=2)
+    serial = clone(model).fit(bags, y)
+    parts = DaskBags.from_bags(bags.with_labels(None), n_chunks=3)
+    found = clone(model).fit(parts, y, client=client)
+    np.testing.assert_allclose(found.predict_proba(bags), serial.predict_proba(bags), atol=1e-5)
 
 
 def test_fewer_instances_than_features_are_gathered(client: Any) -> None:

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
+from sklearn.cluster import KMeans
 
 from bagwise.models._preparation import equal_shares, kmeans_points
 
@@ -68,3 +70,25 @@ def test_float32_instances_give_float64_points() -> None:
 )
 def test_equal_shares(counts: list[int], n: int, expected: list[int]) -> None:
     np.testing.assert_array_equal(equal_shares(np.array(counts), n), expected)
+
+
+def test_centres_of_wide_features_are_as_good_as_those_of_all_of_them() -> None:
+    draw = rng()
+    X = draw.normal(size=(600, 20)) @ draw.normal(size=(20, 400))
+    group = np.zeros(600, dtype=np.int64)
+
+    def inertia(Z: np.ndarray) -> float:
+        return float(np.sum(np.min(cdist(X, Z, "sqeuclidean"), axis=1)))
+
+    wide = inertia(kmeans_points(X, group, 30, rng()))
+    whole = KMeans(30, n_init=1, random_state=0).fit(X).inertia_
+    assert wide < 1.05 * whole
+    again = inertia(kmeans_points(X, group, 30, rng()))
+    assert again == wide
+
+
+def test_wide_features_with_fewer_distinct_instances_than_centres() -> None:
+    X = np.repeat(np.eye(5, 300), 20, axis=0)
+    Z = kmeans_points(X, np.zeros(100, dtype=np.int64), 10, rng())
+    assert Z.shape == (10, 300)
+    assert np.all(np.isfinite(Z))

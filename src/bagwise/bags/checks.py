@@ -12,6 +12,7 @@ from sklearn.utils import check_array
 
 from bagwise.bags.messages import ROW, InputError, show, some
 from bagwise.bags.rows import RowSource, blocks, is_elsewhere
+from bagwise.bags.sparse_rows import SparseRows
 
 Array = NDArray[Any]
 
@@ -195,24 +196,24 @@ def _reject_text(values: Any, name: str) -> None:
 
 
 def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
-    """Check that X is a dense, real (n, D) array and make it float; finiteness comes later.
+    """Check that X is a real (n, D) array and make it float; finiteness comes later.
 
-    float32 and float64 arrays come back without a copy. Non-finite features are looked for by
-    `check_finite`, which can name the bag.
+    Sparse matrices become `SparseRows`; float32 and float64 arrays come back without a copy.
+    Non-finite features are looked for by `check_finite`, which can name the bag.
     """
     if isinstance(X, RowSource):  # says its shape and dtype, and is read in blocks later
         return cast(Array, X)
     if not sparse.issparse(X):
         _reject_text(X, "X")
-    return np.asarray(
-        check_array(
-            X,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=False,
-            estimator=estimator_name,
-            input_name="X",
-        )
+    checked = check_array(
+        X,
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        ensure_all_finite=False,
+        estimator=estimator_name,
+        input_name="X",
     )
+    return cast(Array, SparseRows(checked)) if sparse.issparse(checked) else np.asarray(checked)
 
 
 def check_sortable(X: Any) -> None:
@@ -228,6 +229,8 @@ def check_finite(
     X: Array, offsets: Array, ids: Array, row_index: Array, names: tuple[str, ...] | None
 ) -> None:
     """Raise, naming bag, row and feature, if X has a NaN or infinite entry."""
+    if isinstance(X, SparseRows) and np.all(np.isfinite(X.matrix.data)):
+        return
     for part in blocks(len(X)):  # which need a few MB however large X is
         block = X[part]
         with np.errstate(over="ignore", invalid="ignore"):

@@ -12,10 +12,10 @@ from bagwise.bags import checks as check
 from bagwise.bags.checks import Array
 from bagwise.bags.constructors import BagSources
 from bagwise.bags.frame_columns import own_columns
-from bagwise.bags.inputs import names_of
+from bagwise.bags.inputs import joined, names_of
 from bagwise.bags.labels import bag_labels, in_bag_order
 from bagwise.bags.messages import count, describe_labels
-from bagwise.bags.subsets import check_concat, held_out, offsets_of, resolve_key
+from bagwise.bags.subsets import check_concat, held_out, offsets_of, resolve_key, taken
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,8 @@ class Bags(BagSources):
 
     Attributes
     ----------
-    X : (N, D) features, float32 or float64; the rows of a bag are adjacent.
+    X : (N, D) features, float32 or float64; the rows of a bag are adjacent. Those of a sparse
+        matrix stay sparse, in `X.matrix`.
     offsets : (B + 1,) int64; bag b has the rows `offsets[b]:offsets[b + 1]`.
     y : (B,) bag labels of any type, or None.
     ids : (B,) bag ids; they may repeat after `bags[[0, 0]]` or `concat`.
@@ -95,7 +96,7 @@ class Bags(BagSources):
             rows["instance_ids"] = check.check_instance_ids(more["instance_ids"], n_rows)
         if order is not None:
             check.check_sortable(X)
-            rows = {name: values[order] for name, values in rows.items()}
+            rows = {name: taken(values, order) for name, values in rows.items()}
         per_bag: dict[str, Any] = {}
         if more.get("y") is not None:
             per_bag["y"] = bag_labels(more["y"], ids, n_rows, more.get("positive"), building=True)
@@ -124,7 +125,7 @@ class Bags(BagSources):
         fields: dict[str, Any] = {"feature_names": parts[0].feature_names}
         for name in (*_PER_ROW, *_PER_BAG):
             if getattr(parts[0], name) is not None:
-                fields[name] = np.concatenate([getattr(p, name) for p in parts])
+                fields[name] = joined([getattr(p, name) for p in parts])
         fields["row_index"] = np.arange(len(fields["X"]), dtype=np.int64)
         return cls._build(**fields, offsets=offsets_of(np.concatenate([p.sizes for p in parts])))
 
@@ -255,8 +256,8 @@ class Bags(BagSources):
             offsets = offsets_of(self.sizes[chosen])
             shift = self.offsets[chosen] - offsets[:-1]
             rows = np.arange(offsets[-1]) + np.repeat(shift, np.diff(offsets))
-        fields = {k: _take(getattr(self, k), rows) for k in _PER_ROW}
-        fields |= {k: _take(getattr(self, k), chosen) for k in _PER_BAG}
+        fields = {k: taken(getattr(self, k), rows) for k in _PER_ROW}
+        fields |= {k: taken(getattr(self, k), chosen) for k in _PER_BAG}
         return self._build(**fields, offsets=offsets, feature_names=self.feature_names)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -341,7 +342,3 @@ def _read_only(values: Any) -> Any:
     view = np.asarray(values).view()
     view.flags.writeable = False
     return view
-
-
-def _take(values: Array | None, rows: slice | Array) -> Array | None:
-    return None if values is None else values[rows]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +23,7 @@ from bagwise.bags.checks import (
     refuse_masked,
 )
 from bagwise.bags.messages import show
+from bagwise.bags.sparse_rows import SparseRows
 from bagwise.bags.subsets import offsets_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _CONVERT = "choose the columns with features=[...], or convert it"
 def _one_bag(X: Any, label: str) -> Array:
     """One element of Bags.from_list as a numeric 2-D array."""
     if sparse.issparse(X):
-        raise TypeError(f"{label} is sparse; Sparse data is not supported; use X.toarray()")
+        return _checked_bag(X, label)
     refuse_masked(X, label)
     try:
         array = np.asarray(X)
@@ -60,8 +61,10 @@ def _one_bag(X: Any, label: str) -> Array:
             f"{label} must be 2-D (instances, features); got shape {array.shape}; "
             "Reshape your data: x.reshape(1, -1) makes one instance a bag"
         )
-    if array.dtype.kind in "fiub":
-        return array
+    return array if array.dtype.kind in "fiub" else _checked_bag(X, label)
+
+
+def _checked_bag(X: Any, label: str) -> Array:
     try:
         return check_features(X)
     except (TypeError, ValueError) as error:
@@ -79,8 +82,15 @@ def stack_bags(arrays: Sequence[Any], ids: Array) -> tuple[Array, NDArray[np.int
             f"{show(ids[odd])} has {widths[odd]}; give every bag the same columns"
         )
     offsets = offsets_of(np.array([len(p) for p in parts]))
-    X = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    X = parts[0] if len(parts) == 1 else joined(parts)
     return check_features(X), offsets
+
+
+def joined(parts: Sequence[Any]) -> Array:
+    """Arrays, or features of which some are sparse, after each other."""
+    if any(isinstance(part, SparseRows) for part in parts):
+        return cast(Array, SparseRows.stacked(parts))
+    return np.concatenate(parts)
 
 
 def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:

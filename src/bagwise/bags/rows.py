@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +29,15 @@ class RowSource(ABC):
 
     shape: tuple[int, int]
     dtype: np.dtype[Any]
+    elsewhere: ClassVar[bool] = True  # not in memory
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
         """Rows start..stop-1 as an array of `dtype`."""
+
+    def part(self, rows: Any) -> Any:
+        """What bags of some of the rows hold: an array of them."""
+        return self[rows]
 
     @property
     def ndim(self) -> int:
@@ -240,7 +245,7 @@ def is_elsewhere(X: Any) -> bool:
         X = X.obj
     if isinstance(X, ScaledRows):
         return is_elsewhere(X.X)
-    return isinstance(X, RowSource | mmap.mmap)
+    return X.elsewhere if isinstance(X, RowSource) else isinstance(X, mmap.mmap)
 
 
 def warn_of_missing_codes(X: Any, low: Array, high: Array, names: Sequence[str] | None) -> None:

@@ -13,6 +13,7 @@ from sklearn.model_selection import train_test_split
 
 from bagwise.bags.checks import Array
 from bagwise.bags.messages import show
+from bagwise.bags.rows import RowSource
 
 
 def offsets_of(sizes: Array) -> NDArray[np.int64]:
@@ -148,3 +149,10 @@ def check_concat(parts: Sequence[Any], optional: Sequence[str]) -> None:
             raise ValueError(f"{name} mixes text and other types; give all Bags the same type")
     if parts[0].coords is not None and len(widths := {p.coords.shape[1] for p in parts}) > 1:
         raise ValueError(f"coords must have the same number of columns; got {sorted(widths)}")
+
+
+def taken(values: Array | None, rows: slice | Array) -> Any:
+    """Some rows of what bags hold; features that are sparse stay so."""
+    if isinstance(values, RowSource):
+        return values.part(rows)
+    return None if values is None else values[rows]

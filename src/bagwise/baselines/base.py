@@ -10,9 +10,9 @@ from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.models._preparation import scaling
+from bagwise.models.bag_weights import bag_counts
 from bagwise.models.estimator import TwoClassEstimator, all_or_nothing
 from bagwise.models.inputs import (
-    bag_counts,
     bags_to_fit,
     bags_to_predict,
     binary_targets,

@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 MAX_RANK = 256
 DENSE = 128  # rows of a bag up to which its factors are the best there are
-CANDIDATES = 2048  # for landmarks of larger bags
+CANDIDATES = 1024  # for landmarks of larger bags
 RANKS = (2, 4, 8, 16, 32, 64, DENSE)  # that are tried
 OWN_SHARE = 0.7  # of what is a row's own, which stays out of the factors: all may be too much
 NEGLIGIBLE = 5e-4  # change of log P0

@@ -23,11 +23,11 @@ Array = NDArray[Any]
 S = TypeVar("S")
 
 
-def training_data(X: Any, *parts: Any, counts: Array | None = None) -> TrainingData:
+def training_data(X: Any, *parts: Any, **more: Any) -> TrainingData:
     """Training data of rows that are here, or with workers."""
     rows = X.X if isinstance(X, ScaledRows) else X
     kind: Any = DistributedData if isinstance(rows, DaskRows) else TrainingData
-    data: TrainingData = kind(X, *parts, counts=counts)
+    data: TrainingData = kind(X, *parts, **more)
     return data
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
@@ -23,11 +24,11 @@ from bagwise.core.parameters import check_integer, plain_seed
 from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.posteriors.given_labels import BagLabels
 from bagwise.core.threads import suitable_threads
+from bagwise.models.bag_weights import check_class_weight
 from bagwise.models.estimator import TwoClassEstimator
 from bagwise.models.inputs import (
     bag_targets,
     bags_to_predict,
-    check_class_weight,
     known_labels,
     labels_for,
 )
@@ -232,6 +233,11 @@ class BagClassifierMIL(TwoClassEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _predictor(self, bags: Bags) -> Any:
         """What answers questions about these bags."""

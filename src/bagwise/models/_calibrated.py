@@ -36,9 +36,9 @@ from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models._refits import scores_by_refits
+from bagwise.models.bag_weights import bag_counts
 from bagwise.models.estimator import all_or_nothing, forget_earlier_fit
 from bagwise.models.inputs import (
-    bag_counts,
     bags_to_fit,
     binary_targets,
     known_labels,

@@ -40,7 +40,7 @@ from bagwise.models._preparation import (
     scaled,
 )
 from bagwise.models._preparation import scaling as standard_scaling
-from bagwise.models._refits import refitted
+from bagwise.models._refits import OfWhole, Refits
 
 Array = NDArray[Any]
 
@@ -187,16 +187,16 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_minutes: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
-        scaling: tuple[Array, Array] | None = None,
+        of_whole: OfWhole | None = None,
     ) -> None:
-        """Fit; one that is part of another model's fit is given that model's `scaling`."""
+        """Fit; one that is part of another model's fit is given what it has `of_whole` that."""
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
         saves = checkpoint is not None or resume is not None
         check_way_of_fitting(self, bags.X, parts.sites, counts, saves=saves)
         reasons = self._reasons_against(bags, T, counts, parts.whole, too_costly(self, parts))
         labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
         session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
-        prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
+        prepared = session.prepared or self._prepare(bags, T, known, rng, of_whole)
         monitor = session.monitor(prepared, callbacks)
         choose = partial(chosen_setting, self, parts, bags, T, known, counts, prepared, monitor)
         setting = interruptible(choose, monitor.save)
@@ -210,6 +210,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
                 None if parts.graph is None else parts.graph(bags),
                 feature_budget(self.memory_budget, bags.X),
                 counts=counts,
+                given=None if of_whole is None else of_whole.features,
             ),
             Z=setting.Z,
             likelihood=parts.likelihood,
@@ -218,11 +219,11 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             seed=prepared["seed"],
             monitor=monitor,
         )
-        run = partial(self._run, problem, setting.kernel, parts=parts, refit=scaling is not None)
+        run = partial(self._run, problem, setting.kernel, parts=parts, refit=of_whole is not None)
         result = interruptible(run, monitor.save)
         self._store(result, problem, setting.shift, setting.scale)
         self.candidates_ = setting.table
-        refit = partial(refitted, self, bags, T, counts, problem.seed, monitor)
+        refit = Refits(self, bags, T, counts, problem.seed, monitor)
         how = (reasons, problem.seed, monitor, refit, setting.left_out)
         interruptible(partial(self._calibrate, bags, T, known, counts, *how), monitor.save)
 
@@ -232,11 +233,16 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         T: NDArray[np.bool_],
         known: Array | None,
         rng: np.random.Generator,
-        scaling: tuple[Array, Array] | None,
+        of_whole: OfWhole | None,
     ) -> dict[str, Any]:
         """What is chosen at random or takes a pass over X before a fit begins."""
-        shift, scale = scaling or standard_scaling(bags.X, self.standardize)
-        if isinstance(self.inducing, str):
+        if of_whole is None:
+            shift, scale = standard_scaling(bags.X, self.standardize)
+        else:
+            shift, scale = of_whole.shift, of_whole.scale
+        if of_whole is not None and of_whole.Z is not None:
+            Z = of_whole.Z
+        elif isinstance(self.inducing, str):
             Xs = scaled(bags.X, shift, scale, self.dtype)
             Z = inducing_points(self.inducing, self.n_inducing, Xs, bags, T, known, rng)
         else:

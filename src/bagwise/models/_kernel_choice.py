@@ -13,7 +13,7 @@ from bagwise.bags import Bags
 from bagwise.bags.rows import column_moments
 from bagwise.core.calibration.bags import too_few
 from bagwise.core.calibration.candidates import (
-    STANDARDIZED_HANDICAP,
+    HANDICAP,
     Candidate,
     Fitting,
     JudgedBags,
@@ -131,8 +131,8 @@ def candidates(
 ) -> list[Candidate]:
     """An RBF kernel, a linear one and their sum, on raw and on standardised features.
 
-    Features are raw where `standardize` is False, and standardised where it is True or where their
-    units differ. All have the same inducing points. Where these are the model's to place, which
+    With standardize="auto" both are tried, the one that the features' units speak against under a
+    handicap. All have the same inducing points. Where these are the model's to place, which
     `some` rows of X say, linear kernels have theirs along the directions in which those vary most:
     with fewer features than points that leaves nothing out.
     """
@@ -140,11 +140,12 @@ def candidates(
     spread = np.sqrt(moments)
     constant = spread <= 1e-12 * np.abs(mean)
     scale = np.where(constant, 1.0, spread)
-    raw = standardize is False or (standardize == "auto" and same_unit(spread[~constant]))
-    views = [("raw", np.ones_like(scale), 0.0)] if raw else []
+    alike = same_unit(spread[~constant])
+    views = []
+    if standardize is not True:
+        views.append(("raw", np.ones_like(scale), 0.0 if alike else HANDICAP))
     if standardize is not False:
-        handicap = STANDARDIZED_HANDICAP if raw else 0.0
-        views.append(("standardised", scale, handicap))
+        views.append(("standardised", scale, HANDICAP if alike else 0.0))
     raw_points = at.Z * at.scale + at.shift
     found = []
     for view, unit, handicap in views:

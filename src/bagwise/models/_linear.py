@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
+from bagwise.bags.sparse_rows import SparseRows
 from bagwise.core.files.modelfile import register
-from bagwise.core.inference.feature_store import SMALL_BUDGET
+from bagwise.core.inference.feature_store import SMALL_BUDGET, free_memory
 from bagwise.core.inference.loop import warn_not_converged
 from bagwise.core.inference.monitor import Callback, Monitor, Note
+from bagwise.core.inference.passes import rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.linear.design import Columns, Design, rows_per_chunk
+from bagwise.core.linear.design import Columns, Design
 from bagwise.core.linear.evidence import Fit
 from bagwise.core.links import Logistic
 from bagwise.core.parameters import check_integer, check_number
@@ -55,6 +57,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
     posterior_: LinearPosterior
     _posterior_type: ClassVar[type] = LinearPosterior
     _stage: str = "evidence"  # what callbacks are told
+    _prunes: ClassVar[bool] = False  # weights that do not matter, of which most are left out
     _whole: ClassVar[str | None] = None  # why nothing is calibrated, whatever the bags
 
     _remedies = (
@@ -119,6 +122,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
         callbacks: Sequence[Callback],
     ) -> None:
         reasons = self._reasons_against(bags, T, counts, self._whole, self._costly())
+        self._check_width(bags.n_instances, self._n_basis(bags))
         design = self._design(bags, T, known, counts, self._columns(bags, T, rng))
         fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
         seed = int(rng.integers(2**31))
@@ -127,6 +131,21 @@ class LinearMIL(CalibratedMIL, abstract=True):
         monitor = Monitor(callbacks)
         refit = partial(refitted_linear, self, bags, T, counts, seed, monitor)
         self._calibrate(bags, T, known, counts, reasons, seed, monitor, refit)
+
+    def _check_width(self, n: int, d: int) -> None:
+        """Raise where the covariance of d weights, or a fit to n instances, exceeds the memory."""
+        least = min(n, d)
+        numbers = least * d + (0 if self._prunes else d**2)
+        free = free_memory()
+        if 8 * numbers <= free:
+            return
+        fewer = "" if self._prunes else "MIRVM, which drops features that do not matter, "
+        raise ValueError(
+            f"a fit of {d} weights to {n} instances takes {8 * numbers / 1e9:.1f} GB of memory and "
+            f"{free / 1e9:.1f} GB are free; use {fewer}ProbitVGPMIL, whose fits do not grow with "
+            "the square of the number of features, or fewer features, e.g. "
+            "sklearn.decomposition.TruncatedSVD"
+        )
 
     def _costly(self) -> str | None:
         """Why "auto" does not pay for five more fits, or None."""
@@ -223,7 +242,8 @@ class LinearMIL(CalibratedMIL, abstract=True):
         if not is_bagged(X):
             if not len(support):
                 warnings.warn(problem, UserWarning, stacklevel=2)
-            return bags.X[:, support]
+            found = bags.X[:, support]
+            return found.matrix if isinstance(found, SparseRows) else found
         if not len(support):
             raise ValueError(problem)
         names = bags.feature_names

@@ -8,20 +8,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.extmath import randomized_svd
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import RowSource, ScaledRows, column_moments, is_elsewhere
 from bagwise.core.inference.feature_store import default_budget
-from bagwise.core.parameters import check_dtype
+from bagwise.core.parameters import check_dtype, check_integer
 from bagwise.distributed import DaskRows
 from bagwise.kernels import RBF, Kernel
 
 Array = NDArray[Any]
 
 ROWS_PER_CENTRE = 64  # of which k-means sees at most so many
+WIDE = 256  # features from which on k-means begins in a projection: its first centres cost most
+PROJECTED = 128  # directions of it
+LAST_STEPS = 10  # with all features, after that
 
 
 def scaling(X: Any, standardize: str | bool) -> tuple[Array, Array]:
@@ -129,11 +134,46 @@ def _centres(X: Any, rows: NDArray[np.intp], k: int, rng: np.random.Generator) -
     if len(rows) > ROWS_PER_CENTRE * k:  # more rows move the centres little and cost a lot
         rows = rows[np.sort(rng.choice(len(rows), ROWS_PER_CENTRE * k, replace=False))]
     seed = int(rng.integers(2**31))
+    X = X[rows]
     with warnings.catch_warnings():
         # Fewer distinct instances than centres: the duplicates are harmless (jitter).
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = KMeans(k, n_init=1, random_state=seed).fit(X[rows])
+        start = _projected_centres(X, k, seed) if X.shape[1] > WIDE else None
+        if start is None:
+            model = KMeans(k, n_init=1, random_state=seed).fit(X)
+        else:
+            model = KMeans(k, n_init=1, init=start, max_iter=LAST_STEPS).fit(X)
     return np.asarray(model.cluster_centers_, dtype=np.float64)
+
+
+def _projected_centres(X: Array, k: int, seed: int) -> Array | None:
+    """Means of k clusters that are found in random directions; None where there are fewer.
+
+    Distances there are those of all features to about a tenth [Johnson and Lindenstrauss 1984].
+    """
+    directions = np.random.default_rng(seed).standard_normal((X.shape[1], PROJECTED))
+    labels = KMeans(k, n_init=1, random_state=seed).fit(X @ directions.astype(X.dtype)).labels_
+    sizes = np.bincount(labels, minlength=k)
+    if np.any(sizes == 0):
+        return None
+    in_order = X[np.argsort(labels, kind="stable")]
+    means = np.add.reduceat(in_order, np.cumsum(sizes) - sizes, dtype=np.float64) / sizes[:, None]
+    return np.asarray(means, dtype=X.dtype)
+
+
+def with_shared_inducing(estimator: Any, X: Any) -> Any:
+    """A clone of the estimator that has common inducing points in place of its own k-means."""
+    settings = estimator.get_params(deep=False)
+    kind = settings.get("inducing")
+    if not (isinstance(kind, str) and kind == "kmeans"):
+        return clone(estimator)
+    n = check_integer("n_inducing", settings["n_inducing"], at_least=1)
+    seed = check_random_state(settings.get("random_state")).randint(2**31)
+    scale = scaling(X, settings.get("standardize", False))[1].astype(X.dtype)
+    one_group = np.zeros(len(X), dtype=np.int64)
+    rows = X if np.all(scale == 1) else ScaledRows(X, np.zeros_like(scale), scale)
+    Z = kmeans_points(rows, one_group, n, np.random.default_rng(seed)) * scale
+    return clone(estimator).set_params(inducing=Z)
 
 
 def check_inducing(Z: ArrayLike, n_features: int) -> NDArray[np.float64]:

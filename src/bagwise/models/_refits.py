@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,22 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.left_out import LeftOut, Scorer, Scores, left_out, scores_of
+from bagwise.bags.rows import blocks
+from bagwise.core.calibration.left_out import (
+    MOST_INSTANCES,
+    LeftOut,
+    Scorer,
+    Scores,
+    left_out,
+    scores_of,
+)
 from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.inference.passes import FLOAT64_FEATURES
 from bagwise.core.linalg import BREAKDOWNS
-from bagwise.core.parameters import generator
+from bagwise.core.parameters import check_dtype, generator
+from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.warnings import warn_user
+from bagwise.models._preparation import feature_budget
 from bagwise.models.inputs import known_labels
 
 if TYPE_CHECKING:
@@ -59,19 +71,93 @@ def scores_by_refits(
         return reason
 
 
-def refitted(
-    model: GaussianProcessMIL,
-    bags: Bags,
-    T: Flags,
-    counts: Array | None,
-    seed: int,
-    monitor: Monitor,
-    kept: NDArray[np.intp],
-) -> Scorer:
-    """A fit to some of the bags, with the scaling and the hyperparameters of a fitted model."""
-    refit = with_hyperparameters(model, np.isin(bags.bag_index, kept))
-    scaling = (model.posterior_.shift, model.posterior_.scale)
-    return _scorer(refit, model, bags, T, counts, seed, monitor, kept, scaling=scaling)
+@dataclass(frozen=True)
+class OfWhole:
+    """What a fit to a part of the bags has of the fit to all of them."""
+
+    shift: Array  # (D,)
+    scale: Array  # (D,)
+    Z: Array | None = None  # (M, D), scaled, where inducing points are the same
+    features: tuple[Array, Array] | None = None  # A (n, M) and kt (n,) of the part's rows
+
+
+class SharedFeatures:
+    """Features of bags that several refits see: with kernel and points given, they are the same.
+
+    Those of a bag are computed when a refit first asks for it.
+    """
+
+    def __init__(self, posterior: Posterior, bags: Bags, dtype: Any, budget: int) -> None:
+        self._posterior = posterior
+        self._bags = bags
+        self._dtype = dtype
+        self._budget = budget
+        self._start = np.full(len(bags), -1, dtype=np.int64)  # of each bag among the rows kept
+        self._A, self._kt = np.empty((0, len(posterior.m)), dtype), np.empty(0, dtype)
+
+    @classmethod
+    def of_fitted(cls, model: GaussianProcessMIL, bags: Bags) -> SharedFeatures | None:
+        """Those of a fitted model, unless its refits place points of their own."""
+        # A kernel that was chosen was so with points in these places.
+        if not model.candidates_ and isinstance(model.inducing, str):
+            return None
+        size = min(bags.n_instances, MOST_INSTANCES) * len(model.posterior_.m)
+        small = size <= FLOAT64_FEATURES
+        dtype = np.dtype(np.float64) if small else check_dtype(model.dtype) or bags.dtype
+        return cls(model.posterior_, bags, dtype, feature_budget(model.memory_budget, bags.X))
+
+    @property
+    def Z(self) -> Array:
+        """(M, D) scaled inducing points."""
+        return self._posterior.Z
+
+    def __call__(self, kept: NDArray[np.intp]) -> tuple[Array, Array] | None:
+        """A and kt of the rows of some bags; None where both copies would take too much memory."""
+        sizes = self._bags.sizes[kept]
+        if 2 * int(sizes.sum()) * len(self._posterior.m) * self._dtype.itemsize > self._budget:
+            return None
+        self._add(kept[self._start[kept] < 0])
+        rows = np.arange(sizes.sum()) + np.repeat(
+            self._start[kept] - (np.cumsum(sizes) - sizes), sizes
+        )
+        return self._A[rows], self._kt[rows]
+
+    def _add(self, new: NDArray[np.intp]) -> None:
+        if len(new) == 0:
+            return
+        bags = self._bags[new]
+        found = [self._posterior.features(bags.X[rows]) for rows in blocks(bags.n_instances)]
+        A, kt = (
+            [x.astype(self._dtype, copy=False) for x in part] for part in zip(*found, strict=True)
+        )
+        self._start[new] = len(self._kt) + bags.offsets[:-1]
+        self._A, self._kt = np.concatenate([self._A, *A]), np.concatenate([self._kt, *kt])
+
+
+@dataclass(frozen=True)
+class Refits:
+    """Fits to some of the bags, with the scaling and the hyperparameters of a fitted model."""
+
+    model: GaussianProcessMIL
+    bags: Bags
+    T: Flags
+    counts: Array | None
+    seed: int
+    monitor: Monitor
+
+    @cached_property
+    def features(self) -> SharedFeatures | None:
+        """What all of them see, where it is the same."""
+        return SharedFeatures.of_fitted(self.model, self.bags)
+
+    def __call__(self, kept: NDArray[np.intp]) -> Scorer:
+        """One to the bags of these numbers."""
+        refit = with_hyperparameters(self.model, np.isin(self.bags.bag_index, kept))
+        of_whole = OfWhole(self.model.posterior_.shift, self.model.posterior_.scale)
+        if self.features is not None:
+            of_whole = replace(of_whole, Z=self.features.Z, features=self.features(kept))
+        told = (self.bags, self.T, self.counts, self.seed, self.monitor, kept)
+        return _scorer(refit, self.model, *told, of_whole=of_whole)
 
 
 def refitted_linear(
@@ -119,14 +205,11 @@ def _scorer(
 def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProcessMIL:
     """The model, not fitted, with what its fit has learned for arguments, for some of its rows."""
     init = model.init
-    # A kernel that was chosen was so with points in these places.
-    points = {"inducing": model.inducing_points_} if model.candidates_ else {}
     copy: GaussianProcessMIL = clone(model).set_params(
         kernel=model.kernel_,
         mean=model.mean_,
         learn_hyperparameters=False,
         init=None if init is None else {name: np.asarray(v)[rows] for name, v in init.items()},
-        **points,
         **{name: getattr(model, f"{name}_") for name in model._parts().learned},
     )
     return copy

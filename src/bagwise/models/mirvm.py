@@ -62,6 +62,8 @@ class MIRVM(LinearMIL, alias="mirvm"):
     True
     """
 
+    _prunes = True
+
     def __init__(
         self,
         *,

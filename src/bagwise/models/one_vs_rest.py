@@ -10,15 +10,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, as_bags
 from bagwise.core.files.modelfile import register_kernels, write_state
-from bagwise.core.parameters import check_integer
 from bagwise.core.warnings import NearChanceWarning, warn_user
-from bagwise.models._preparation import kmeans_points, scaling
+from bagwise.distributed import DaskRows, connected
+from bagwise.models._preparation import with_shared_inducing
+from bagwise.models.bag_weights import sample_weights
 from bagwise.models.class_matrices import (
     check_counting,
     check_no_instance_labels,
@@ -33,7 +34,7 @@ from bagwise.models.inputs import (
     check_magnitude,
     labels_for,
     record_features,
-    sample_weights,
+    refuse_sparse,
 )
 from bagwise.models.states import estimator_state, fitted_states, plain_classes
 
@@ -63,7 +64,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     class_names : K names for the columns of a label matrix; default the columns' own names in a
         pandas table, else 0, 1, ..., K - 1. Not for labels (B,), which are the names already.
     n_jobs : classes fitted at the same time; None is 1, -1 is one for each core. It does not
-        change the result.
+        change the result. The workers of `DaskBags` fit one class after the other.
 
     Attributes
     ----------
@@ -104,21 +105,30 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     def fit(
-        self, X: Any, y: ArrayLike | None = None, *, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        client: Any = None,
     ) -> Self:
         """Fit one model per class.
 
         Parameters
         ----------
-        X : Bags, a list of (n_b, D) arrays, or a 2-D array with one instance per bag.
+        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
+            `bagwise.distributed.DaskBags`, which workers read once for all classes.
         y : (B,) the class of each bag, or (B, K) a matrix of 0 and 1; overrides the labels of
             the bags. A pandas Series or table whose index holds the bag ids is put in their order,
             and the columns of a table name the classes.
         sample_weight : how many times each bag counts in all models; see `ProbitVGPMIL.fit`. A
             `class_weight` of the estimator is of its classes 1, the class, and 0, the rest.
+        client : the Dask client whose workers hold `DaskBags`.
         """
         _check_estimator(self.estimator)
+        X = connected(X, client)
         bags = as_bags(X, estimator_name=type(self).__name__)
+        refuse_sparse(self, bags)
         classes, T, multilabel = classes_to_fit(X, bags, y, self.class_names)
         weights: dict[str, Array] = {}  # none for models that take none
         if sample_weight is not None:
@@ -126,8 +136,10 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             check_counting(classes, T, weights["sample_weight"])
         check_no_instance_labels(bags)
         check_magnitude(bags, self.estimator)
-        shared = _with_shared_inducing(self.estimator, bags.X)
-        fits = Parallel(n_jobs=self.n_jobs)(
+        shared = with_shared_inducing(self.estimator, bags.X)
+        # Workers are busy with one class at a time; what they hold cannot go to other processes.
+        n_jobs = None if isinstance(bags.X, DaskRows) else self.n_jobs
+        fits = Parallel(n_jobs=n_jobs)(
             delayed(_fit_class)(shared, bags, T[:, k], weights) for k in range(len(classes))
         )
         _warn_by_class(classes, [said for _, said in fits])
@@ -281,6 +293,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 
 
@@ -297,20 +310,6 @@ def _check_estimator(estimator: Any) -> None:
             f"estimator must be a model of bags; got {estimator!r}; pass e.g. "
             "bagwise.ProbitVGPMIL()"
         )
-
-
-def _with_shared_inducing(estimator: Any, X: Array) -> Any:
-    """A clone of the estimator that has common inducing points in place of its own k-means."""
-    settings = estimator.get_params(deep=False)
-    kind = settings.get("inducing")
-    if not (isinstance(kind, str) and kind == "kmeans"):
-        return clone(estimator)
-    n = check_integer("n_inducing", settings["n_inducing"], at_least=1)
-    seed = check_random_state(settings.get("random_state")).randint(2**31)
-    scale = scaling(X, settings.get("standardize", False))[1].astype(X.dtype)
-    one_group = np.zeros(len(X), dtype=np.int64)
-    Z = kmeans_points(X / scale, one_group, n, np.random.default_rng(seed)) * scale
-    return clone(estimator).set_params(inducing=Z)
 
 
 def _fit_class(

@@ -28,7 +28,8 @@ from bagwise.densities import (
     is_normalised,
 )
 from bagwise.models._parts import Init, Parts
-from bagwise.models.inputs import bags_to_predict, sample_weights
+from bagwise.models.bag_weights import sample_weights
+from bagwise.models.inputs import bags_to_predict
 from bagwise.models.vgpmil import LogisticMIL
 
 for _density in (HyperbolicSecant, Gamma, StudentT, Laplace, PolyaGamma):

@@ -12,6 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, as_bags
+from bagwise.bags.sparse_rows import SparseRows
 from bagwise.models.estimator import all_or_nothing
 
 
@@ -53,9 +54,9 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
         bags = as_bags(X, estimator_name=type(self).__name__)
         fitted = clone(self.transformer)
         if _requires_labels(fitted):
-            fitted.fit(bags.X, _instance_targets(bags, y, fitted))
+            fitted.fit(_features(bags), _instance_targets(bags, y, fitted))
         else:
-            fitted.fit(bags.X)
+            fitted.fit(_features(bags))
         with all_or_nothing(self):
             self.transformer_ = fitted
             self.n_features_in_ = bags.n_features
@@ -71,7 +72,7 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "transformer_")
         bags = as_bags(X, estimator_name=type(self).__name__)
-        out = self.transformer_.transform(bags.X)
+        out = self.transformer_.transform(_features(bags))
         if sparse.issparse(out):
             raise TypeError(
                 "the transformer must return dense features; "
@@ -94,7 +95,13 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         if hasattr(self.transformer, "fit"):
             tags.target_tags.required = _requires_labels(self.transformer)
+            tags.input_tags.sparse = get_tags(self.transformer).input_tags.sparse
         return tags
+
+
+def _features(bags: Bags) -> Any:
+    """X as scikit-learn takes it."""
+    return bags.X.matrix if isinstance(bags.X, SparseRows) else bags.X
 
 
 def _check_transformer(transformer: Any) -> None:

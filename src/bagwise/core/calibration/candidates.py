@@ -43,9 +43,9 @@ ROWS_PER_BAG = 100  # of large bags that are sampled, before fewer bags are look
 MEAN_SCALE = 3.0  # of the prior of c0, about START_MEAN
 STEPS, TOL = 30, 1e-4  # of Newton's method: a rough fit ranks kernels as well
 STAGES = (64, 256)  # Sobol points of joint bag probabilities
-# Nats by which standardised features have to be better than raw ones of the same unit: left-out
-# bags tell kernels apart to about as much, and units that are the same carry information.
-STANDARDIZED_HANDICAP = 4.0
+# Nats by which standardised features have to be better than raw ones of the same unit, and raw ones
+# than standardised ones of different units: left-out bags tell kernels apart to about as much.
+HANDICAP = 4.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
 from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted, log_odds
 from bagwise.core.linalg import BREAKDOWNS
+from bagwise.core.posteriors.joint import ROUGH
 from bagwise.core.warnings import NearChanceWarning, warn_user
 
 Array = NDArray[Any]
@@ -125,7 +126,12 @@ def check_ranking(
     score = score if score in BAG_SCORES else "joint"
     try:
         found: Predicted = predictor(ranked).predicted(
-            ranked.X, ranked.offsets, joint=score == "joint", instances=True, second=False
+            ranked.X,
+            ranked.offsets,
+            joint=score == "joint",
+            instances=True,
+            second=False,
+            stages=ROUGH,
         )
     except BREAKDOWNS:
         return  # the fit has succeeded; predictions will say what is wrong with them

@@ -20,6 +20,7 @@ from bagwise.core.likelihoods.at_least_one import Targets
 Array = NDArray[Any]
 DEFAULT_CHUNK = BLOCK_ROWS
 FLOAT64_FEATURES = 2**24  # 128 MiB
+CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 
 
 class _Additive(Protocol):
@@ -33,8 +34,9 @@ S = TypeVar("S", bound=_Additive)
 class TrainingData:
     """Scaled instances with 0/1 bag labels, cut into chunks of about `chunk_size` rows.
 
-    X is an array or a `RowSource`; `memory_budget` is how many bytes of features are kept.
-    `weights` say how many rows each row stands for, `counts` how many times each bag counts.
+    X is an array or a `RowSource`; `memory_budget` is how many bytes of features are kept, unless
+    they are `given`: A and kt of all rows. `weights` say how many rows each row stands for,
+    `counts` how many times each bag counts.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class TrainingData:
         memory_budget: int = sys.maxsize,
         weights: Array | None = None,
         counts: Array | None = None,
+        given: tuple[Array, Array] | None = None,
     ) -> None:
         self.X = X
         self.offsets = offsets
@@ -57,7 +60,8 @@ class TrainingData:
         self.memory_budget = memory_budget
         self.weights = weights
         self.counts = counts
-        self.chunk_size = chunk_size or DEFAULT_CHUNK
+        self.given = given
+        self.chunk_size = chunk_size or rows_per_chunk(X.shape[1])
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
     def of_rows(self, rows: NDArray[np.int64], weights: Array) -> TrainingData:
@@ -169,6 +173,8 @@ class FeatureSource:
         self.start = start
         size = len(data.X) * len(whitener)
         usual = data.X.dtype if size > FLOAT64_FEATURES else np.dtype(np.float64)
+        if data.given is not None:
+            usual = data.given[0].dtype
         self.dtype = usual if dtype is None else np.dtype(dtype)
         self.feature_bytes = size * self.dtype.itemsize
         self.effort = whitener.effort
@@ -182,7 +188,8 @@ class FeatureSource:
         first, last = int(data.cuts[i]), int(data.cuts[i + 1])
         rows = slice(int(data.offsets[first]), int(data.offsets[last]))
         X = data.X[rows]
-        A, kt = (x.astype(self.dtype, copy=False) for x in self.whitener(X))
+        features = self.whitener(X) if data.given is None else [x[rows] for x in data.given]
+        A, kt = (x.astype(self.dtype, copy=False) for x in features)
         # What is read or scaled anew in each pass is not kept as well.
         kept = RowRange(data.X, rows) if isinstance(data.X, RowSource) else X
         graph = None if data.graph is None else data.graph[rows][:, rows]
@@ -205,6 +212,15 @@ class Sweeper:
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, in order."""
         return reduce(add, map(step, self.chunks))
+
+
+def rows_per_chunk(n_features: int) -> int:
+    """Chunks of about 32 MiB, and never more than the usual number of rows.
+
+    >>> rows_per_chunk(100), rows_per_chunk(5000)
+    (4096, 838)
+    """
+    return max(1, min(DEFAULT_CHUNK, CHUNK_ENTRIES // max(1, n_features)))
 
 
 def bag_cuts(offsets: NDArray[np.int64], chunk_size: int) -> NDArray[np.int64]:

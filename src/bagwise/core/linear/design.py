@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.core.inference.newton_probit import LogJoint
-from bagwise.core.inference.passes import DEFAULT_CHUNK, Sweeper, TrainingData
+from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.stats import Chunk, FoldedLikelihood
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
-
-CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 
 
 @dataclass(frozen=True)
@@ -107,15 +105,6 @@ class _Range:
 
 def _range(chunk: Chunk) -> _Range:
     return _Range(np.min(chunk.A, axis=0), np.max(chunk.A, axis=0))
-
-
-def rows_per_chunk(n_features: int) -> int:
-    """Chunks of about 32 MiB, and never more than the usual number of rows.
-
-    >>> rows_per_chunk(100), rows_per_chunk(5000)
-    (4096, 838)
-    """
-    return max(1, min(DEFAULT_CHUNK, CHUNK_ENTRIES // max(1, n_features)))
 
 
 @dataclass(frozen=True)

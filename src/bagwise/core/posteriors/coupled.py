@@ -68,7 +68,8 @@ class CoupledPredictor:
 
     def bags(self, X: Array, offsets: Array, score: str) -> tuple[Array, Array]:
         """Bag probability and its standard deviation; see `Posterior.bags`."""
-        found = self.predicted(X, offsets, **parts_of(score)).bags(score)
+        asked: dict[str, Any] = parts_of(score)
+        found = self.predicted(X, offsets, **asked).bags(score)
         return np.exp(found.log_positive), found.std
 
     def given_labels(
@@ -115,9 +116,19 @@ class CoupledPredictor:
         return BagDraws(self._link, mean, loadings, points, rest)
 
     def predicted(
-        self, X: Array, offsets: Array, *, joint: bool, instances: bool, second: bool = True
+        self,
+        X: Array,
+        offsets: Array,
+        *,
+        joint: bool,
+        instances: bool,
+        second: bool = True,
+        stages: tuple[int, ...] = (),
     ) -> Predicted:
-        """Everything that predictions are made of; see `Posterior.predicted`."""
+        """Everything that predictions are made of; see `Posterior.predicted`.
+
+        Joint probabilities are by expectation propagation, without points: `stages` save nothing.
+        """
         latent, logs = [], []
         for bag in self._bags(X):
             if instances:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.rows import scaled_rows
+from bagwise.bags.rows import blocks, scaled_rows
 from bagwise.core.features import Whitener, whitener
 from bagwise.core.files.codec import ModelFileError
-from bagwise.core.inference.passes import DEFAULT_CHUNK, bag_cuts
+from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, within_bounds
 from bagwise.core.links import LINKS, Link, Moments
@@ -52,8 +52,7 @@ class FeaturePosterior(ABC):
     def latent(self, X: Array) -> tuple[Array, Array]:
         """Mean and variance of f_n: c0 + a_n'm and a_n'S a_n + kt_n."""
         mean, variance = np.empty(len(X)), np.empty(len(X))
-        for start in range(0, len(X), DEFAULT_CHUNK):
-            rows = slice(start, start + DEFAULT_CHUNK)
+        for rows in blocks(len(X), rows_per_chunk(X.shape[1])):
             mean[rows], variance[rows] = self.latent_moments(*self.features(X[rows]))
         return mean, variance
 
@@ -87,10 +86,11 @@ class FeaturePosterior(ABC):
         """Everything that predictions are made of, from one computation of the features.
 
         Without `second` joint probabilities come without their deviations, which cost more.
+        `stages` are numbers of Sobol points: bags that the first leave uncertain go on to more.
         """
         offsets = np.asarray(offsets)
         of_rows, of_bags = [], []
-        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+        for first, last in itertools.pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
             rows = X[offsets[first] : offsets[last]]
             starts = offsets[first:last] - offsets[first]
             A, kt = self.features(rows)
@@ -178,7 +178,7 @@ class FeaturePosterior(ABC):
         draws = self.draws(LABEL_DRAWS)
         points = np.hstack([draws.v, draws.residual])
         offsets = np.asarray(offsets)
-        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+        for first, last in itertools.pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
             ends = offsets[first : last + 1] - offsets[first]
             rows = X[offsets[first] : offsets[last]]
             A, kt = self.features(rows)
@@ -323,7 +323,7 @@ class Posterior(FeaturePosterior):
     def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), rest (n,) and G (n, rank) bag by bag: Cov(f) = G G' + diag(rest)."""
         offsets = np.asarray(offsets)
-        for first, last in itertools.pairwise(bag_cuts(offsets, DEFAULT_CHUNK)):
+        for first, last in itertools.pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
             rows = X[offsets[first] : offsets[last]]
             ends = offsets[first : last + 1] - offsets[first]
             A, kt = self.features(rows)

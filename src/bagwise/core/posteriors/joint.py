@@ -25,10 +25,15 @@ from bagwise.core.posteriors.points import Draws, Latents, Shift, newton_shift
 Array = NDArray[Any]
 
 STAGES = (64, 256, 1024, 4096)  # draws; a bag goes on to more while its error is too large
+ROUGH = STAGES[:1]  # where scores are only to be put in order
 LAST_SECOND = 1024  # draws that E[P0^2] is averaged over at most
 CONTROLLED = 0.03  # P0 above which the number of positive instances tells much about it
 REPLICATES = 8  # parts of the draws whose scatter tells the error
-ABSOLUTE = 6e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
+RATE, LEAST_PART = (
+    0.75,
+    128,
+)  # errors of Sobol points fall with that power of n, once parts are large
+ABSOLUTE = 4e-4  # standard error of P(bag) that will do: 1e-3 is aimed at
 RELATIVE = 0.01  # and of P0, relative to it: 0.02 is aimed at
 MOST_NUMBERS = 2**26  # rows times draws of a bag: the largest make do with fewer draws
 NUMBERS_AT_ONCE = 2**20  # rows times draws, 8 MiB
@@ -241,8 +246,10 @@ def _regression(terms: Array, known: Array) -> Array:
 def _scatter(terms: Array) -> Array:
     """Standard error of the mean of each row, from that of its parts."""
     parts = terms.reshape(len(terms), REPLICATES, -1)
-    caution = 1 + REPLICATES / parts.shape[2]  # parts of few points may agree by chance
-    return caution * np.std(parts.mean(axis=2), axis=1, ddof=1) / np.sqrt(REPLICATES)
+    n = parts.shape[2]
+    caution = 1 + REPLICATES / n  # parts of few points may agree by chance
+    rate = RATE if n >= LEAST_PART else 0.5  # of few points: as if they were independent
+    return caution * np.std(parts.mean(axis=2), axis=1, ddof=1) / REPLICATES**rate
 
 
 def _log_ratio(found: Sampled, estimate: Estimate) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ Array = NDArray[Any]
 NEWTON_STEPS = 8
 FIRST = 16  # directions of v that get the best points, before those of the residuals
 FIRST_RESIDUAL = 32  # and of the residuals, before the other directions of v
-KEPT_NUMBERS = 2**20  # of Sobol points that are kept, 8 MiB: scrambling takes longer than using
+KEPT_NUMBERS = 2**21  # of Sobol points that are kept, 16 MiB: scrambling takes longer than using
+KEPT_SETS = 4  # of them, of other dimensions or seeds
 MAX_SOBOL = 20_000  # dimensions; further directions get pseudo-random points
 
 
@@ -48,15 +49,26 @@ def standard_normal(n: int, n_directions: int, seed: int) -> tuple[Array, Array]
     return np.hstack([v_first, v_rest]), np.hstack([r_first, r_rest])
 
 
+_kept: dict[tuple[int, int], Array] = {}  # by dimension and seed, the most points asked for
+_keeping = threading.Lock()
+
+
 def _sobol(n: int, d: int, seed: int) -> Array:
-    """Scrambled Sobol points (n, d) as standard normal ones; few of them are kept for next time."""
-    return _kept_sobol(n, d, seed) if n * d <= KEPT_NUMBERS else _kept_sobol.__wrapped__(n, d, seed)
-
-
-@lru_cache(maxsize=8)
-def _kept_sobol(n: int, d: int, seed: int) -> Array:
+    """Scrambled Sobol points (n, d) as standard normal ones: the first of those kept, or new."""
+    with _keeping:
+        kept = _kept.get((d, seed))
+    if kept is not None and len(kept) >= n:
+        return kept[:n]
     points = qmc.Sobol(d, scramble=True, seed=seed).random(n)
-    return special.ndtri(np.clip(points, 1e-12, 1 - 1e-12))
+    normal = special.ndtri(np.clip(points, 1e-12, 1 - 1e-12))
+    normal.flags.writeable = False
+    if n * d <= KEPT_NUMBERS:
+        with _keeping:
+            _kept.pop((d, seed), None)
+            _kept[d, seed] = normal
+            if len(_kept) > KEPT_SETS:
+                del _kept[next(iter(_kept))]
+    return normal
 
 
 @dataclass(frozen=True)
