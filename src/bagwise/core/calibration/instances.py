@@ -17,8 +17,8 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 INSTANCE_SCORES = ("auto", "calibrated", "posterior")
-WEIGHT = 0.8  # of the upper end, chosen in a study, see docs/results.md
-WEIGHT_PRIOR = (4.0, 1.0)  # of a Beta distribution with that mean, where instance labels are known
+WEIGHT = 0.7  # of the upper end, chosen in a study, see docs/results.md
+WEIGHT_PRIOR = (3.5, 1.5)  # of a Beta distribution with that mean, where instance labels are known
 PRIOR_SCALE = np.array([0.5, 3.0, 3.0, 0.3])  # of log a, b, r and c / a, all around 0
 MOST_DRIFT = 0.9  # of c / a: the upper end rises with s, whatever negatives do
 FURTHEST = 60.0  # shift of a logit for a stated share of positives
@@ -143,7 +143,7 @@ def weight_from_labels(ends: Array, y: Flags, weights: Array | None = None) -> t
     `weights` times.
 
     >>> weight_from_labels(np.empty((0, 2)), np.empty(0, dtype=bool))
-    (0.8, 1.0)
+    (0.7, 1.0)
     """
     w = (np.arange(400) + 0.5) / 400
     alpha, beta = WEIGHT_PRIOR
