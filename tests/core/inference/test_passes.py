@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from bagwise.core.features import whitener
-from bagwise.core.inference.passes import Sweeper, TrainingData, bag_cuts
+from bagwise.core.inference.passes import (
+    CHUNK_ENTRIES,
+    Sweeper,
+    TrainingData,
+    bag_cuts,
+    rows_per_chunk,
+)
 from bagwise.kernels import RBF
 
 SIZES = np.array([3, 1, 12, 2, 2, 5, 1])
@@ -117,3 +123,19 @@ def test_many_features_are_kept_in_the_dtype_of_the_data(
     data = TrainingData(X.astype(np.float32), OFFSETS, T)
     chunk = next(data.chunks(whitener(RBF(1.0, 1.0), X[:3].astype(float), 1e-6)))
     assert chunk.A.dtype == chunk.kt.dtype == dtype
+
+
+def test_wide_data_are_cut_into_small_chunks() -> None:
+    assert rows_per_chunk(5000) * 5000 <= CHUNK_ENTRIES < rows_per_chunk(1) * 5000
+    offsets = np.arange(0, 2001, 10)
+    wide = TrainingData(np.zeros((2000, 5000), dtype=np.float32), offsets, np.arange(200) % 2 == 1)
+    assert np.all(np.diff(offsets[wide.cuts]) <= rows_per_chunk(5000))
+
+
+def test_given_features_take_the_place_of_computed_ones() -> None:
+    A, kt = WHITENER(X)
+    data = TrainingData(X, OFFSETS, T, KNOWN, 7, given=(2 * A, kt))
+    for found, own in zip(Sweeper(data, WHITENER).chunks, data.cuts, strict=False):
+        rows = slice(OFFSETS[own], OFFSETS[own] + len(found.kt))
+        np.testing.assert_array_equal(found.A, 2 * A[rows])
+        np.testing.assert_array_equal(found.kt, kt[rows])

@@ -12,10 +12,9 @@ import pytest
 
 from bagwise.core.inference.passes import TrainingData
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.linear import design as design_module
 from bagwise.core.linear import evidence as evidence_module
 from bagwise.core.linear import penalty as penalty_module
-from bagwise.core.linear.design import Columns, Design, dual, primal, rows_per_chunk, whitened
+from bagwise.core.linear.design import Columns, Design, dual, primal, whitened
 from bagwise.core.linear.evidence import (
     Fit,
     Pace,
@@ -335,10 +334,6 @@ def test_chunks_change_nothing(budget: int) -> None:
     np.testing.assert_array_equal(whole.columns.used, parts.columns.used)
     np.testing.assert_allclose(whole.modes[0].w, parts.modes[0].w, rtol=1e-8)
     assert whole.trace.history[-1] == pytest.approx(parts.trace.history[-1], rel=1e-10)
-
-
-def test_wide_data_are_cut_into_small_chunks() -> None:
-    assert rows_per_chunk(5000) * 5000 <= design_module.CHUNK_ENTRIES < rows_per_chunk(1) * 5000
 
 
 def test_constant_columns_never_enter() -> None:

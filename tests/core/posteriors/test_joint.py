@@ -167,7 +167,7 @@ def test_neither_company_nor_chunks_matter(link: str, monkeypatch: pytest.Monkey
         alone = joint_of(q, X[a:z], np.array([0, z - a]))
         for part, whole in zip(alone, together, strict=True):
             np.testing.assert_allclose(part[0], whole[b], rtol=1e-7, atol=1e-12)
-    monkeypatch.setattr(posterior, "DEFAULT_CHUNK", 60)
+    monkeypatch.setattr(posterior, "rows_per_chunk", lambda n_features: 60)
     monkeypatch.setattr(joint, "NUMBERS_AT_ONCE", 5000)
     monkeypatch.setattr(residuals, "NUMBERS_AT_ONCE", 2000)
     for part, whole in zip(joint_of(q, X, offsets), together, strict=True):
