@@ -73,8 +73,9 @@ class BagSources:
         rows |= {"coords": coords, "instance_ids": instance_ids}
         for name, values in rows.items():
             refuse_other_row_order(X, values, name)
+            refuse_other_row_order(bag_ids, values, name, rows="bag_ids")
         table = X
-        names = feature_names if feature_names is not None else check.names_of(X)
+        names = feature_names if feature_names is not None else inputs.names_of(X)
         X = check.check_features(X)
         ids, bag_of_row = check.check_bag_ids(bag_ids, len(X))
         y = from_rows(y, table, bag_ids, ids, bag_of_row, "y")
@@ -131,7 +132,7 @@ class BagSources:
         rows = {"instance_labels": instance_labels, "coords": coords, "instance_ids": instance_ids}
         for name, values in rows.items():
             if values is not None:
-                rows[name] = inputs.flatten_rows(values, sizes, bag_ids, name)
+                rows[name] = inputs.flatten_rows(values, arrays, sizes, bag_ids, name)
         names = feature_names if feature_names is not None else inputs.shared_names(arrays, bag_ids)
         more = {"y": y, "positive": positive, "groups": groups, "feature_names": names}
         return cls._checked(X, offsets, bag_ids, None, **more, **rows)
@@ -241,7 +242,7 @@ class BagSources:
         >>> bags.ids.tolist(), bags.y, bags.sizes
         (['mark_0', 'candidate_0'], array([1, 0]), array([2, 1]))
         """
-        names = feature_names if feature_names is not None else check.names_of(X)
+        names = feature_names if feature_names is not None else inputs.names_of(X)
         X = check.check_features(X)
         xy = check.check_coords(coords, len(X))
         targets = inputs.check_marks(marks, radius, xy.shape[1])

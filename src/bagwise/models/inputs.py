@@ -12,8 +12,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags, is_bagged
-from bagwise.bags.alignment import has_index, in_bag_order
-from bagwise.bags.checks import check_per_bag, refuse_masked
+from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.checks import check_per_bag, has_index, refuse_masked
 from bagwise.bags.label_order import larger_category, put_positive_last, refuse_text
 from bagwise.bags.messages import ROW, InputError, show
 from bagwise.bags.missing_codes import warn_of_missing_codes

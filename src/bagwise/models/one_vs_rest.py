@@ -16,8 +16,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags
-from bagwise.bags.alignment import has_index, in_bag_order
-from bagwise.bags.checks import as_1d, refuse_masked
+from bagwise.bags.alignment import in_bag_order
+from bagwise.bags.checks import as_1d, has_index, refuse_masked
 from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import ModelFileError, register_kernels, write_state
 from bagwise.core.inducing import kmeans_points
