@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from bagwise import Bags
+from bagwise.bags import as_bags
 
 
 @pytest.fixture
@@ -101,3 +102,31 @@ def test_dates_beside_numbers_are_refused_in_our_words(more: dict[str, Any]) -> 
 def test_labels_that_are_no_sequence(y: Any) -> None:
     with pytest.raises(ValueError, match="y must be one-dimensional"):
         Bags.from_arrays(np.eye(2), [0, 1], y=y)
+
+
+def test_a_mask_is_found_by_its_index(table: pd.DataFrame) -> None:
+    bags = Bags.from_frame(table, label=None, features=["a"])
+    ages = pd.Series([70, 30, 65, 20], index=list("bdac"))
+    np.testing.assert_array_equal(bags[ages > 60].ids, ["a", "b"])
+    np.testing.assert_array_equal(bags[(ages > 60).astype("boolean")].ids, ["a", "b"])
+    np.testing.assert_array_equal(bags[(ages > 60).reset_index(drop=True)].ids, ["a", "c"])
+    with pytest.raises(ValueError, match="index of the mask must hold the bag ids"):
+        bags[pd.Series([True, False, True, False], index=list("abce"))]
+    with pytest.raises(ValueError, match="the choice of bags must not be masked"):
+        bags[np.ma.masked_array([True] * 4, mask=[True, False, False, False])]
+
+
+def test_numpy_text_beside_text_is_text() -> None:
+    y = np.array([np.str_("no"), "yes"], dtype=object)
+    assert Bags.from_arrays(np.eye(2), [0, 1], y=y).y.dtype.kind == "U"
+    flags = np.array([np.bool_(True), False], dtype=object)
+    assert Bags.from_arrays(np.eye(2), [0, 1], y=flags).y.dtype.kind == "b"
+
+
+def test_bags_by_id_and_repeated_columns_are_refused_in_our_words() -> None:
+    by_id = {"a": np.eye(2), "b": np.eye(2)}
+    for build in (Bags.from_list, as_bags, lambda X: Bags.from_arrays(X, [0, 1])):
+        with pytest.raises(TypeError, match=r"got dict; .*list\(bags.values\(\)\), ids="):
+            build(by_id)
+    with pytest.raises(ValueError, match=r"column names must be distinct; got \['a', 'a'\]"):
+        Bags.from_arrays(pd.DataFrame(np.eye(2), columns=["a", "a"]), [0, 1])

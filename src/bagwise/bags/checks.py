@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any, cast
 
@@ -55,7 +56,10 @@ def _tidy(values: Array) -> Array:
     if values.dtype.kind != "O" or not len(values):
         return values
     kinds = {type(v) for v in values}
-    return np.array(values.tolist()) if kinds in ({str}, {int}, {bool}) else values
+    for plain in ({str, np.str_}, {bool, np.bool_}, {int}):
+        if kinds <= plain:
+            return np.array(values.tolist())
+    return values
 
 
 def as_1d(values: ArrayLike, name: str) -> Array:
@@ -214,6 +218,14 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     """
     if isinstance(X, RowSource):  # says its shape and dtype, and is read in blocks later
         return cast(Array, X)
+    if isinstance(X, Mapping | Iterator):
+        raise TypeError(
+            f"X must be Bags, an array, a table or a list of arrays; got {type(X).__name__}; of "
+            "bags by their ids make Bags.from_list(list(bags.values()), ids=list(bags))"
+        )
+    columns = getattr(X, "columns", None)
+    if columns is not None and len(set(columns)) < len(columns):
+        raise ValueError(f"column names must be distinct; got {list(columns)}; rename some")
     if not sparse.issparse(X):
         _reject_text(X, "X")
     return np.asarray(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -119,8 +119,11 @@ class BagSources:
         >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], y=[0, 1]).sizes
         array([1, 2])
         """
-        if not hasattr(arrays, "__len__"):
-            raise TypeError(f"from_list takes a list of (n, D) arrays; got {type(arrays).__name__}")
+        if not hasattr(arrays, "__len__") or isinstance(arrays, Mapping):
+            raise TypeError(
+                f"from_list takes a list of (n, D) arrays; got {type(arrays).__name__}; of a dict "
+                "pass from_list(list(bags.values()), ids=list(bags))"
+            )
         if len(arrays) == 0:
             raise ValueError(
                 "from_list needs at least one bag; got an empty list; pass (n, D) arrays"

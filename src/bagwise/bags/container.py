@@ -251,7 +251,7 @@ class Bags(BagSources):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Bags:
-        chosen = resolve_key(key, len(self))
+        chosen = resolve_key(key, self.ids)
         rows: slice | Array
         if isinstance(chosen, slice):  # rows of adjacent bags are adjacent: all views
             rows = slice(int(self.offsets[chosen.start]), int(self.offsets[chosen.stop]))
