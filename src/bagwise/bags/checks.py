@@ -218,7 +218,7 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     """
     if isinstance(X, RowSource):  # says its shape and dtype, and is read in blocks later
         return cast(Array, X)
-    if isinstance(X, Mapping | Iterator):
+    if isinstance(X, Mapping | Iterator) and not sparse.issparse(X):  # one kind of these is a dict
         raise TypeError(
             f"X must be Bags, an array, a table or a list of arrays; got {type(X).__name__}; of "
             "bags by their ids make Bags.from_list(list(bags.values()), ids=list(bags))"
