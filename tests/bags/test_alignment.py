@@ -1,5 +1,6 @@
 """Rows of several tables that are not in the same order, and masks, are never lost in silence."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 from bagwise import Bags
 from bagwise.bags import as_bags
+from bagwise.metrics import instance_scores
+from bagwise.metrics.models import Given
 
 
 @pytest.fixture
@@ -45,6 +48,7 @@ def test_a_table_of_rows_in_the_order_of_the_input_is_refused(table: pd.DataFram
         (bags.with_instance_labels, table.truth),
         (bags.with_instance_labels, table.truth.reset_index(drop=True)),
         (bags.with_X, table[["a", "b"]]),
+        (partial(instance_scores, Given([0, 1]), bags), table.truth),
     ):
         with pytest.raises(ValueError, match=r"order of bags.X.*to_numpy\(\)\[bags.row_index\]"):
             change(values)
