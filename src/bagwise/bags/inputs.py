@@ -160,9 +160,9 @@ def shared_names(arrays: Sequence[Any], ids: Array) -> tuple[str, ...] | None:
 
 
 def _columns(table: Any) -> list[Any] | None:
-    """Column names of a table, which may be numbers; None of an array."""
-    columns = getattr(table, "columns", None)
-    return None if columns is None else list(columns)
+    """Column names of a table, which may be numbers; None of an array or without names."""
+    columns = list(getattr(table, "columns", ()))
+    return None if columns == list(range(len(columns))) else columns
 
 
 def check_is_frame(df: Any, features: Any) -> None:
