@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,11 +51,28 @@ def test_two_columns_and_any_labels_are_the_same(metric) -> None:
 
 
 @pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda f: f.__name__)
-def test_pos_label_takes_its_own_column(metric) -> None:
-    smaller = np.array([7, 3])[Y]  # 3 is positive, so predict_proba has it first
-    swapped = np.column_stack([P, 1 - P])
-    np.testing.assert_allclose(metric(smaller, swapped, pos_label=3), metric(Y, P))
+def test_columns_of_a_smaller_positive_label_are_not_guessed(metric) -> None:
+    """`fit(..., positive=3)` puts 3 last, scikit-learn's classifiers put it first."""
+    smaller = np.array([7, 3])[Y]
     np.testing.assert_allclose(metric(smaller, P, pos_label=3), metric(Y, P))
+    with pytest.raises(ValueError, match=r"two columns.*of 3 is not known.*p\[:, 1\]"):
+        metric(smaller, TWO, pos_label=3)
+
+
+@pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda f: f.__name__)
+def test_labels_and_probabilities_of_other_rows_are_refused(metric) -> None:
+    names = list("abcdefghijklmnopqrstuvwxyz"[: len(Y)])
+    labels, p = pd.Series(Y, index=names), pd.Series(P, index=names)
+    np.testing.assert_allclose(metric(labels, p), metric(Y, P))
+    with pytest.raises(ValueError, match="y_true has the rows of p in another order"):
+        metric(labels.iloc[::-1], p)
+
+
+@pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda f: f.__name__)
+def test_masked_entries_are_refused(metric) -> None:
+    for labels, p in ((np.ma.masked_equal(Y, Y[0]), P), (Y, np.ma.masked_equal(P, P[0]))):
+        with pytest.raises(ValueError, match="must not be masked"):
+            metric(labels, p)
 
 
 @pytest.mark.parametrize("metric", ALL_METRICS, ids=lambda f: f.__name__)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from datetime import date, timedelta
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,8 @@ from bagwise.bags.sparse_rows import SparseRows
 
 Array = NDArray[Any]
 
+_NO_NUMBERS = (str, bytes, date, timedelta, np.datetime64, np.timedelta64)
+
 
 def is_missing(value: Any) -> bool:
     """Say whether a single value is None, NaN, NaT or pandas' NA."""
@@ -25,6 +28,12 @@ def is_missing(value: Any) -> bool:
     if isinstance(value, np.datetime64 | np.timedelta64):
         return bool(np.isnat(value))
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def has_index(values: Any) -> bool:
+    """Whether values are a Series or table of pandas, by name so that it need not be imported."""
+    kind = type(values)
+    return kind.__module__.startswith("pandas") and kind.__name__ in ("Series", "DataFrame")
 
 
 def _first_missing(values: Array) -> int | None:
@@ -41,14 +50,14 @@ def _first_missing(values: Array) -> int | None:
 
 
 def _tidy(values: Array) -> Array:
-    """Give an object array of plain str, int or bool its own dtype.
-
-    Object arrays need pickle to be stored; tables deliver them for every column of text.
-    """
+    """An object array of plain str, int or bool in a dtype that is stored without pickle."""
     if values.dtype.kind != "O" or not len(values):
         return values
     kinds = {type(v) for v in values}
-    return np.array(values.tolist()) if kinds in ({str}, {int}, {bool}) else values
+    for plain in ({str, np.str_}, {bool, np.bool_}, {int}):
+        if kinds <= plain:
+            return np.array(values.tolist())
+    return values
 
 
 def as_1d(values: ArrayLike, name: str) -> Array:
@@ -62,10 +71,8 @@ def as_1d(values: ArrayLike, name: str) -> Array:
     if array.ndim != 1:
         columns = getattr(values, "columns", None)  # of a pandas table
         one = f"{name}.ravel()" if columns is None else f"{name}[{columns[0]!r}]"
-        raise ValueError(
-            f"{name} must be one-dimensional; got shape {array.shape}; for a single column pass "
-            f"{one}"
-        )
+        remedy = f"for a single column pass {one}" if array.ndim else "pass a list of its entries"
+        raise ValueError(f"{name} must be one-dimensional; got shape {array.shape}; {remedy}")
     row = _first_missing(array)
     if row is not None:
         raise InputError(
@@ -79,6 +86,8 @@ def as_1d(values: ArrayLike, name: str) -> Array:
 
 def _refuse_merging(values: Any, array: Array, name: str) -> None:
     """Raise where numpy would make one entry of two that differ."""
+    if array.ndim == 0:
+        return  # not a sequence, an error of its own
     entries = values if isinstance(values, list | tuple) else array
     if isinstance(entries, np.ndarray) and entries.dtype.kind != "O":
         return
@@ -155,7 +164,11 @@ def check_constant(
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise where entries of a numpy masked array are masked: np.asarray would unmask them."""
+    """Raise where entries of numpy masked arrays are masked: np.asarray would unmask them."""
+    if isinstance(values, list | tuple):
+        for i, part in enumerate(values):
+            if isinstance(part, np.ma.MaskedArray) and part.ndim:  # a single one becomes NaN
+                refuse_masked(part, f"{name}[{i}]")
     if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
         return
     first = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(values))[0])
@@ -183,7 +196,7 @@ def _reject_text(values: Any, name: str) -> None:
     """Refuse strings, numeric ones too: check_array would silently convert those."""
     probe = _as_array(values, name)
     kind = probe.dtype.kind
-    if kind in "USVTmM" or (kind == "O" and _has_text(probe.flat)):
+    if kind in "USVTmM" or (kind == "O" and any(isinstance(v, _NO_NUMBERS) for v in probe.flat)):
         raise ValueError(
             f"{name} must be numbers, not bytes/strings or dates; got dtype {probe.dtype} with "
             f"such values; convert them explicitly, e.g. {name}.astype(float)"
@@ -203,6 +216,14 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     """
     if isinstance(X, RowSource):  # says its shape and dtype, and is read in blocks later
         return cast(Array, X)
+    if isinstance(X, Mapping | Iterator) and not sparse.issparse(X):  # one kind of these is a dict
+        raise TypeError(
+            f"X must be Bags, an array, a table or a list of arrays; got {type(X).__name__}; of "
+            "bags by their ids make Bags.from_list(list(bags.values()), ids=list(bags))"
+        )
+    columns = getattr(X, "columns", None)
+    if columns is not None and len(set(columns)) < len(columns):
+        raise ValueError(f"column names must be distinct; got {list(columns)}; rename some")
     if not sparse.issparse(X):
         _reject_text(X, "X")
     checked = check_array(
@@ -326,21 +347,3 @@ def check_instance_ids(instance_ids: ArrayLike, n_rows: int) -> Array:
             "pass them in the row order of X"
         )
     return array
-
-
-def check_feature_names(names: Sequence[str] | None, n_features: int) -> tuple[str, ...] | None:
-    """Check feature names: D distinct strings."""
-    if names is None:
-        return None
-    if isinstance(names, str) or not all(isinstance(n, str) for n in names):
-        raise TypeError(
-            f"feature_names must be a sequence of strings; got {names!r}; "
-            "convert them, e.g. with [str(n) for n in names]"
-        )
-    result = tuple(str(n) for n in names)
-    if len(result) != n_features or len(set(result)) != len(result):
-        raise ValueError(
-            f"feature_names must be {n_features} distinct names, one per feature; got "
-            f"{len(result)}, {len(set(result))} of them distinct; leave them out or correct them"
-        )
-    return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -74,6 +74,7 @@ class BagSources:
         rows |= {"coords": coords, "instance_ids": instance_ids}
         for name, values in rows.items():
             refuse_other_row_order(X, values, name)
+            refuse_other_row_order(bag_ids, values, name, rows="bag_ids")
         table = X
         names = feature_names if feature_names is not None else inputs.names_of(X)
         X = check.check_features(X)
@@ -119,8 +120,11 @@ class BagSources:
         >>> Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], y=[0, 1]).sizes
         array([1, 2])
         """
-        if not hasattr(arrays, "__len__"):
-            raise TypeError(f"from_list takes a list of (n, D) arrays; got {type(arrays).__name__}")
+        if not hasattr(arrays, "__len__") or isinstance(arrays, Mapping):
+            raise TypeError(
+                f"from_list takes a list of (n, D) arrays; got {type(arrays).__name__}; of a dict "
+                "pass from_list(list(bags.values()), ids=list(bags))"
+            )
         if len(arrays) == 0:
             raise ValueError(
                 "from_list needs at least one bag; got an empty list; pass (n, D) arrays"
@@ -132,7 +136,7 @@ class BagSources:
         rows = {"instance_labels": instance_labels, "coords": coords, "instance_ids": instance_ids}
         for name, values in rows.items():
             if values is not None:
-                rows[name] = inputs.flatten_rows(values, sizes, bag_ids, name)
+                rows[name] = inputs.flatten_rows(values, arrays, sizes, bag_ids, name)
         names = feature_names if feature_names is not None else inputs.shared_names(arrays, bag_ids)
         more = {"y": y, "positive": positive, "groups": groups, "feature_names": names}
         return cls._checked(X, offsets, bag_ids, None, **more, **rows)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import checks as check
+from bagwise.bags import inputs
 from bagwise.bags.checks import Array
 from bagwise.bags.constructors import BagSources
 from bagwise.bags.frame_columns import own_columns
-from bagwise.bags.inputs import joined, names_of
 from bagwise.bags.labels import bag_labels, in_bag_order
 from bagwise.bags.messages import count, describe_labels
 from bagwise.bags.subsets import check_concat, held_out, offsets_of, resolve_key, taken
@@ -103,7 +103,7 @@ class Bags(BagSources):
         if more.get("groups") is not None:
             groups = in_bag_order(more["groups"], ids, "groups", building=True)
             per_bag["groups"] = check.check_per_bag(groups, n_bags, n_rows, "groups")
-        names = check.check_feature_names(more.get("feature_names"), X.shape[1])
+        names = inputs.check_feature_names(more.get("feature_names"), X.shape[1])
         check.check_finite(rows["X"], offsets, ids, rows["row_index"], names)
         return cls._build(**rows, **per_bag, offsets=offsets, ids=ids, feature_names=names)
 
@@ -125,7 +125,7 @@ class Bags(BagSources):
         fields: dict[str, Any] = {"feature_names": parts[0].feature_names}
         for name in (*_PER_ROW, *_PER_BAG):
             if getattr(parts[0], name) is not None:
-                fields[name] = joined([getattr(p, name) for p in parts])
+                fields[name] = inputs.joined([getattr(p, name) for p in parts])
         fields["row_index"] = np.arange(len(fields["X"]), dtype=np.int64)
         return cls._build(**fields, offsets=offsets_of(np.concatenate([p.sizes for p in parts])))
 
@@ -166,6 +166,7 @@ class Bags(BagSources):
         array([ 1., nan])
         """
         if labels is not None:
+            inputs.refuse_table_of_other_rows(labels, self.row_index, "with_instance_labels")
             labels = check.check_instance_labels(labels, self.n_instances)
         return self._replace(instance_labels=labels)
 
@@ -176,13 +177,14 @@ class Bags(BagSources):
         >>> bags.with_X(bags.X[:, [0, 0]]).shape
         (1, 2)
         """
+        inputs.refuse_table_of_other_rows(X, self.row_index, "with_X")
         X = check.check_features(X)
         if len(X) != self.n_instances:
             raise ValueError(
                 f"with_X needs one row per instance: {self.n_instances}; got {len(X)}; "
                 "to drop instances build new Bags"
             )
-        names = check.check_feature_names(feature_names, X.shape[1])
+        names = inputs.check_feature_names(feature_names, X.shape[1])
         check.check_finite(X, self.offsets, self.ids, self.row_index, names)
         return self._replace(X=X, feature_names=names)
 
@@ -247,7 +249,7 @@ class Bags(BagSources):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, key: Any) -> Bags:
-        chosen = resolve_key(key, len(self))
+        chosen = resolve_key(key, self.ids)
         rows: slice | Array
         if isinstance(chosen, slice):  # rows of adjacent bags are adjacent: all views
             rows = slice(int(self.offsets[chosen.start]), int(self.offsets[chosen.stop]))
@@ -313,9 +315,8 @@ def as_bags(X: Any, *, estimator_name: str | None = None) -> Bags:
             raise ValueError(f"Found Bags with 0 bags while a minimum of 1 is required{whom}.")
         return X
     if is_bagged(X):
-        whole = all(isinstance(x, Bags) for x in X)
-        return Bags.concat(X) if whole else Bags.from_list(X)
-    names = names_of(X)
+        return Bags.concat(X) if all(isinstance(x, Bags) for x in X) else Bags.from_list(X)
+    names = inputs.names_of(X)
     X = check.check_features(X, estimator_name=estimator_name)
     n = np.arange(len(X) + 1, dtype=np.int64)
     return Bags._checked(X, n, n[:-1], None, feature_names=names)

@@ -20,8 +20,10 @@ from bagwise.bags.checks import (
     check_constant,
     check_coords,
     check_features,
+    has_index,
     refuse_masked,
 )
+from bagwise.bags.labels import refuse_other_row_order
 from bagwise.bags.messages import show
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.bags.subsets import offsets_of
@@ -93,14 +95,15 @@ def joined(parts: Sequence[Any]) -> Array:
     return np.concatenate(parts)
 
 
-def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:
+def flatten_rows(values: Any, arrays: Sequence[Any], sizes: Array, ids: Array, name: str) -> Any:
     """Concatenate per-bag arrays of row values; flat values pass through.
 
-    In a list of arrays, None stands for a bag about which nothing is known.
+    In a list of arrays, None stands for a bag about which nothing is known. `arrays` has the
+    features of the bags, whose index, if they are tables, must not tell another order of rows.
     """
     depth = 2 if name == "coords" else 1
-    refuse_masked(values, name)
     if isinstance(values, np.ndarray) and values.dtype != object:
+        refuse_masked(values, name)
         return values
     if not any(v is not None and np.ndim(v) == depth for v in values):
         return values
@@ -110,8 +113,9 @@ def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:
             f"{len(values)}; pass None for a bag without them"
         )
     parts = []
-    for value, size, bag in zip(values, sizes, ids, strict=True):
+    for b, (value, size, bag) in enumerate(zip(values, sizes, ids, strict=True)):
         refuse_masked(value, f"{name} of bag {show(bag)}")
+        refuse_other_row_order(arrays[b], value, f"{name}[{b}]", rows=f"arrays[{b}]")
         part = np.full(size, None) if value is None and depth == 1 else np.asarray(value)
         if part.ndim != depth or len(part) != size:
             raise ValueError(
@@ -122,6 +126,24 @@ def flatten_rows(values: Any, sizes: Array, ids: Array, name: str) -> Any:
     return np.concatenate(parts)
 
 
+def check_feature_names(names: Sequence[str] | None, n_features: int) -> tuple[str, ...] | None:
+    """Check feature names: D distinct strings."""
+    if names is None:
+        return None
+    if isinstance(names, str) or not all(isinstance(n, str) for n in names):
+        raise TypeError(
+            f"feature_names must be a sequence of strings; got {names!r}; "
+            "convert them, e.g. with [str(n) for n in names]"
+        )
+    result = tuple(str(n) for n in names)
+    if len(result) != n_features or len(set(result)) != len(result):
+        raise ValueError(
+            f"feature_names must be {n_features} distinct names, one per feature; got "
+            f"{len(result)}, {len(set(result))} of them distinct; leave them out or correct them"
+        )
+    return result
+
+
 def names_of(X: Any) -> tuple[str, ...] | None:
     """Column names of a table if all are strings, else None."""
     columns = getattr(X, "columns", None)
@@ -130,16 +152,33 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     return tuple(str(c) for c in columns)
 
 
+def refuse_table_of_other_rows(values: Any, row_index: Array, call: str) -> None:
+    """Raise where rows of a table may be in the order in which bags were built, not in theirs."""
+    if has_index(values) and len(values) == len(row_index) and np.any(np.diff(row_index) != 1):
+        raise ValueError(
+            f"{call} takes rows in the order of bags.X, which is not that of the table that the "
+            "bags were built from, and a pandas index does not say which one is meant; pass "
+            "values.to_numpy()[bags.row_index] of rows in the order of that table, or "
+            "values.to_numpy() if they are in the order of bags.X"
+        )
+
+
 def shared_names(arrays: Sequence[Any], ids: Array) -> tuple[str, ...] | None:
     """Column names of the tables in a list of bags, which must agree."""
-    first = names_of(arrays[0])
+    first = _columns(arrays[0])
     for table, bag in zip(arrays, ids, strict=True):
-        if names_of(table) != first:
+        if _columns(table) != first:
             raise ValueError(
                 f"all bags must have the same columns; bag {show(ids[0])} has {first}, bag "
-                f"{show(bag)} has {names_of(table)}; reorder them, or pass feature_names"
+                f"{show(bag)} has {_columns(table)}; reorder them, or pass feature_names"
             )
-    return first
+    return names_of(arrays[0])
+
+
+def _columns(table: Any) -> list[Any] | None:
+    """Column names of a table, which may be numbers; None of an array or without names."""
+    columns = list(getattr(table, "columns", ()))
+    return None if columns == list(range(len(columns))) else columns
 
 
 def check_is_frame(df: Any, features: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.checks import Array, as_1d, check_constant, check_per_bag
+from bagwise.bags.checks import Array, as_1d, check_constant, check_per_bag, has_index
 from bagwise.bags.messages import show, some
 
 # Pairs of text labels that say by themselves which is positive, in lower case.
@@ -21,12 +21,6 @@ _OBVIOUS = {
     ("neg", "pos"),
     ("negative", "positive"),
 }
-
-
-def has_index(values: Any) -> bool:
-    """Whether values are a Series or table of pandas, by name so that it need not be imported."""
-    kind = type(values)
-    return kind.__module__.startswith("pandas") and kind.__name__ in ("Series", "DataFrame")
 
 
 def in_bag_order(values: Any, ids: Array, name: str, *, building: bool = False) -> Any:
@@ -40,7 +34,7 @@ def in_bag_order(values: Any, ids: Array, name: str, *, building: bool = False) 
       there such numbers are rows of some other table.
     - Anything else is refused: other ids, ids that are missing or come twice.
     """
-    wanted = ids.tolist()
+    wanted = _entries(ids)
     if isinstance(values, Mapping):
         _check_same_ids(
             list(values), wanted, f"the keys of {name}", f"{{i: {name}[i] for i in bag_ids}}"
@@ -105,7 +99,7 @@ def _check_rows(
     refuse_other_row_order(bag_ids, values, name, rows="bag_ids")
     if not has_index(values):
         return
-    index, of_rows = values.index.tolist(), ids[bag_of_row].tolist()
+    index, of_rows = values.index.tolist(), _entries(ids[bag_of_row])
     if index != of_rows and set(index) <= set(of_rows):
         raise ValueError(
             f"{name} has one entry per row, and its index has the bag ids in another order than "
@@ -127,6 +121,19 @@ def _refuse_row_order(values: Any, X: Any, bag_ids: Any, bag_of_row: Array, name
             f"{name}.set_axis(bag_ids) is found by the ids of the rows, {name}.to_numpy() is in "
             "the order of the bags"
         )
+
+
+def _entries(ids: Array) -> list[Any]:
+    """Ids as an index has them: dates and times in nanoseconds would become whole numbers.
+
+    >>> _entries(np.array(["2020-01-02"], dtype="datetime64[ns]"))
+    [datetime.datetime(2020, 1, 2, 0, 0)]
+    """
+    if ids.dtype.kind in "mM":
+        coarser = ids.astype(f"{ids.dtype.kind}8[us]")
+        if np.array_equal(coarser, ids):
+            return coarser.tolist()
+    return ids.tolist()
 
 
 def _is_default(index: Any) -> bool:
@@ -199,15 +206,26 @@ def _check_holds(index: list[Any], place: dict[Any, int], wanted: list[Any], nam
 
 
 def refuse_other_row_order(X: Any, values: Any, name: str, rows: str = "X") -> None:
-    """Raise where a Series has the rows of a table, by its index, in another order."""
+    """Raise where a Series or table has other rows than X by its index, or in another order.
+
+    An index that shares nothing with that of X, and pandas' own 0, 1, 2, ... beside another one,
+    say nothing of its rows.
+    """
     if not (has_index(X) and has_index(values)) or len(X) != len(values):
         return
     if X.index.equals(values.index) or not (X.index.is_unique and values.index.is_unique):
         return
-    if len(X.index.intersection(values.index)) == len(X):
+    shared = len(X.index.intersection(values.index))
+    if shared == len(X):
         raise ValueError(
             f"{name} has the rows of {rows} in another order, by its index; pass "
             f"{name}.loc[{rows}.index], or {name}.to_numpy() if it is in the order of {rows}"
+        )
+    if shared and not (_is_default(X.index) or _is_default(values.index)):
+        raise ValueError(
+            f"{name} has other rows than {rows}, by its index: {shared} of {len(X)} are in both; "
+            f"choose the same rows of both, or pass {name}.to_numpy() if it is in the order of "
+            f"{rows}"
         )
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from bagwise.bags.checks import Array
+from bagwise.bags.checks import Array, has_index, refuse_masked
+from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
 from bagwise.bags.rows import RowSource
 
@@ -21,8 +22,12 @@ def offsets_of(sizes: Array) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def resolve_key(key: Any, n_bags: int) -> slice | NDArray[np.intp]:
-    """Turn any accepted key into a step-1 slice (a view) or an array of bag positions."""
+def resolve_key(key: Any, ids: Array) -> slice | NDArray[np.intp]:
+    """Turn any accepted key into a step-1 slice (a view) or an array of bag positions.
+
+    A mask in a pandas Series whose index holds the ids of the bags is put in their order.
+    """
+    n_bags = len(ids)
     if isinstance(key, tuple):
         if not key or any(k is not Ellipsis and k != slice(None) for k in key[1:]):
             raise IndexError(
@@ -42,6 +47,9 @@ def resolve_key(key: Any, n_bags: int) -> slice | NDArray[np.intp]:
     if hasattr(key, "__index__") and np.ndim(key) == 0:
         position = _positions(np.array([operator.index(key)]), n_bags)[0]
         return slice(int(position), int(position) + 1, 1)
+    refuse_masked(key, "the choice of bags")
+    if has_index(key) and np.asarray(key).dtype.kind == "b":
+        key = in_bag_order(key, ids, "the mask")
     return _resolve_array(np.asarray(key), n_bags)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.labels import is_obvious, is_text
+from bagwise.bags.checks import is_missing, refuse_masked
+from bagwise.bags.labels import is_obvious, is_text, refuse_other_row_order
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -19,7 +20,9 @@ _ROW_SUM_TOLERANCE = 1e-5
 
 def labels_and_columns(y_true: Any, p: Any, pos_label: Any) -> tuple[Bools, Floats]:
     """Which labels are positive, and the scores of [negative, positive] as two columns."""
+    refuse_other_row_order(p, y_true, "y_true", rows="p")
     labels = as_vector(y_true, "y_true")
+    refuse_masked(p, "p")
     scores = np.asarray(p, dtype=np.float64)
     if scores.ndim not in (1, 2) or (scores.ndim == 2 and scores.shape[1] != 2):
         raise ValueError(f"p must have shape (n,) or (n, 2), got {scores.shape}; reshape it")
@@ -50,14 +53,13 @@ def _ordered_columns(columns: Floats, negative_label: Any, positive_label: Any) 
             f"all labels are {positive_label!r}, so it is unknown which column of p is theirs; "
             "pass only the column of the positive label"
         )
-    swapped = negative_label > positive_label
-    if swapped and is_text([positive_label]):
+    if negative_label > positive_label:
         raise ValueError(
             f"p has two columns, and which is of {positive_label!r} is not known: scikit-learn's "
             "models sort labels, models of bagwise put the positive one last; pass the column of "
             "the positive label only, e.g. p[:, 1]"
         )
-    return columns[:, ::-1] if swapped else columns
+    return columns
 
 
 def labels_and_scores(y_true: Any, p: Any, pos_label: Any) -> tuple[Bools, Floats]:
@@ -152,6 +154,7 @@ def as_vector(labels: Any, name: str) -> NDArray[Any]:
         if labels.y is None:
             raise ValueError(f"{name} has no labels: bags.y is None; pass Bags with y")
         labels = labels.y
+    refuse_masked(labels, name)
     vector = np.asarray(labels)
     if vector.ndim != 1 or vector.size == 0:
         raise ValueError(
@@ -165,8 +168,7 @@ def as_vector(labels: Any, name: str) -> NDArray[Any]:
 
 def _missing(labels: NDArray[Any]) -> Bools:
     if labels.dtype.kind == "O":
-        # NaN is the one value that differs from itself.
-        return np.array([v is None or v != v for v in labels], dtype=bool)
+        return np.array([is_missing(v) for v in labels], dtype=bool)
     return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(labels.shape, dtype=bool)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags
+from bagwise.bags.inputs import refuse_table_of_other_rows
 from bagwise.bags.labels import in_bag_order
 from bagwise.metrics.inputs import Bools, Floats, as_vector, positive_by_classes
 from bagwise.metrics.scores import (
@@ -100,6 +101,8 @@ def instance_scores(
             "instance_scores needs true labels, but bags.instance_labels is None; "
             "pass truth=, one label per instance"
         )
+    if isinstance(bags, Bags):
+        refuse_table_of_other_rows(known, bags.row_index, "instance_scores")
     return _all_scores(classes, model.predict_instance_proba(bags), known, what="instance")
 
 

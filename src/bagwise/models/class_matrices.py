@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from bagwise.bags import Bags
-from bagwise.bags.checks import as_1d, refuse_masked
-from bagwise.bags.labels import has_index, in_bag_order
+from bagwise.bags.checks import as_1d, has_index, refuse_masked
+from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
 from bagwise.models.inputs import labels_for
 

@@ -12,14 +12,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bagwise.bags import Bags, as_bags, is_bagged
-from bagwise.bags.checks import refuse_masked
-from bagwise.bags.labels import (
-    has_index,
-    in_bag_order,
-    larger_category,
-    put_positive_last,
-    refuse_text,
-)
+from bagwise.bags.checks import has_index, refuse_masked
+from bagwise.bags.labels import in_bag_order, larger_category, put_positive_last, refuse_text
 from bagwise.bags.messages import ROW, InputError, show
 from bagwise.bags.rows import column_range, warn_of_missing_codes
 from bagwise.bags.sparse_rows import SparseRows
