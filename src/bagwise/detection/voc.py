@@ -18,12 +18,13 @@ from xml.parsers import expat
 
 from bagwise.bags.boxes import Box, Detection
 from bagwise.core.files.atomic import atomic_file
+from bagwise.core.files.reading import UnreadableFileError, check_regular, one_error
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
 
 
-class AnnotationError(ValueError):
+class AnnotationError(UnreadableFileError):
     """An annotation file is damaged, unsafe or not what it is taken for."""
 
 
@@ -123,6 +124,7 @@ def _from_json(o: dict[str, Any]) -> Box | Detection:
 
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
+    check_regular(path, AnnotationError)
     size = os.path.getsize(path)
     if size > MAX_BYTES:
         raise AnnotationError(
@@ -165,13 +167,9 @@ def _parse(data: bytes, name: str) -> ElementTree.Element:
     parser.StartDoctypeDeclHandler = forbidden
     parser.EntityDeclHandler = forbidden
     parser.ExternalEntityRefHandler = forbidden
-    try:
+    with one_error(name, AnnotationError, "it is no XML, or damaged or cut off; write it again"):
         parser.Parse(data, True)
         return builder.close()
-    except expat.ExpatError as error:
-        raise AnnotationError(
-            f"{name} is no XML, or damaged or cut off ({error}); write it again"
-        ) from error
 
 
 def _read_object(element: ElementTree.Element) -> Box:

@@ -222,7 +222,7 @@ def is_list_valued(column: pd.Series) -> bool:
 
 def show_names(names: Sequence[str]) -> str:
     """A list of names, shortened where it is long."""
-    shown = ", ".join(map(repr, names[:8]))
+    shown = ", ".join(f"{name!r:.80}" for name in names[:8])
     return shown if len(names) <= 8 else f"{shown}, ... ({len(names)} in all)"
 
 

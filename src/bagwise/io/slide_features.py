@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.files.reading import UnreadableFileError
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -20,7 +21,7 @@ STRAY_SHARE = 0.05  # of the patches may lie off the grid
 MAX_GAPS = 8  # gaps that are tried as strides
 
 
-class SlideFileError(ValueError):
+class SlideFileError(UnreadableFileError):
     """A file of slide features is damaged, incomplete or not what it is taken for."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.core.files.reading import check_regular
 from bagwise.io.requirements import require
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
 
@@ -21,8 +22,7 @@ def read_slide_pt(path: str | os.PathLike[str]) -> SlideFeatures:
     """
     torch = require("torch", what="reading .pt files", extra="torch")
     name = os.fspath(path)
-    if not os.path.isfile(name):
-        raise FileNotFoundError(f"no file {name}; give the path of a .pt file")
+    check_regular(name, SlideFileError)
     content = _load(torch, name)
     if isinstance(content, dict):
         features = first_of(content, "features", "feats")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise.bags import Bags
 from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.files.modelfile import register
-from bagwise.core.inference.checkpoints import Session, interruptible
+from bagwise.core.inference.checkpoints import Session
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
@@ -199,7 +199,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         prepared = session.prepared or self._prepare(bags, T, known, rng, scaling)
         monitor = session.monitor(prepared, callbacks)
         choose = partial(chosen_setting, self, parts, bags, T, known, counts, prepared, monitor)
-        setting = interruptible(choose, monitor.save)
+        setting = session.do(choose, monitor)
         problem = Problem(
             data=training_data(
                 scaled(bags.X, setting.shift, setting.scale, self.dtype),
@@ -219,8 +219,9 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             monitor=monitor,
         )
         run = partial(self._run, problem, setting.kernel, parts=parts, refit=scaling is not None)
-        result = interruptible(run, monitor.save)
-        self._store(result, problem, setting.shift, setting.scale)
+        result = session.do(run, monitor)
+        store = partial(self._store, result, problem, setting.shift, setting.scale)
+        session.do(store, monitor)
         self.candidates_ = setting.table
         refit = partial(refitted, self, bags, T, counts, problem.seed, monitor)
         calibrated = partial(
@@ -235,7 +236,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             refit,
             setting.left_out,
         )
-        interruptible(calibrated, monitor.save)
+        session.do(calibrated, monitor)
 
     def _prepare(
         self,
