@@ -174,3 +174,11 @@ def test_folders_without_series(tmp_path: Path, truth: np.ndarray) -> None:
         read_dicom_bags(tmp_path, bag_id="PatientID")
     with pytest.raises(ValueError, match=r"no label for '1\.5'"):
         read_dicom_bags(tmp_path, {"1.4": 1})
+
+
+@pytest.mark.parametrize("name", ["PatientID", "StudyInstanceUID"])
+def test_slices_of_two_patients_are_no_series(name: str, tmp_path: Path, truth: np.ndarray) -> None:
+    write_series(tmp_path / "a", truth[:3])
+    write_series(tmp_path / "b", truth[3:], places=[40.0, 45.0, 50.0], **{name: "9.9"})
+    with pytest.raises(DicomError, match=f"their {name} is .* separate them"):
+        read_dicom_bags(tmp_path)

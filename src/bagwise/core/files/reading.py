@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +58,8 @@ def one_error(
     except UnreadableFileError:
         raise
     except Exception as fault:
-        if isinstance(fault, OSError) and fault.errno is not None:
+        # Places before the beginning of a file, which damaged ones name, are EINVAL.
+        if isinstance(fault, OSError) and fault.errno not in (None, errno.EINVAL):
             raise
         why = " ".join(f"{type(fault).__name__}: {fault}".split())
         raise error(f"cannot read {os.fspath(path)}: {what} ({why:.200})") from fault
