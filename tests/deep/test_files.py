@@ -127,7 +127,7 @@ def rewrite(path: Path, change: Any) -> None:
         (lambda h, t: h.update(classes=["<U99999999", ["a", "b"]]), "two classes of type"),
         (lambda h, t: h.update(feature_names=["a"]), "names of 4 features"),
         (lambda h, t: h.update(feature_names=[1, 2, 3, 4]), "must be texts"),
-        (lambda h, t: t["scale"].zero_(), "'scale' must be positive"),
+        (lambda h, t: t.update(scale=torch.zeros(4)), "'scale' must be positive"),
         (lambda h, t: t.update(scale=torch.ones(3)), "'scale' is of shape"),
         (lambda h, t: t.update(scale=torch.ones(4, dtype=torch.int64)), "and type torch.int64"),
         (lambda h, t: t.update({"classifier.bias": torch.ones(1).double()}), "type torch.float64"),

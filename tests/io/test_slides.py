@@ -342,6 +342,7 @@ def test_large_claims_of_few_bytes_are_refused(
         lambda t: {"features": t.ones(3, 4), "patch_size_level0": 10**400},
     ],
 )
+@pytest.mark.filterwarnings("ignore")
 def test_tensors_that_are_no_plain_numbers_are_refused(make: Any, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch")
     torch.save(make(torch), tmp_path / "s.pt")

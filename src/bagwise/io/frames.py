@@ -7,6 +7,7 @@ import io
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -216,7 +217,7 @@ def _check_delimiter(header: list[str], sep: str, name: str) -> None:
 
 def _check_distinct(header: Sequence[str], name: str) -> None:
     if len(set(header)) < len(header):
-        twice = next(c for c in header if list(header).count(c) > 1)
+        twice = next(name for name, count in Counter(header).items() if count > 1)
         raise TableError(f"{name} has the column {twice!r} twice; column names must be distinct")
 
 
