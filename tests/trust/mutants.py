@@ -83,36 +83,52 @@ def changes(tree: ast.AST) -> Iterator[tuple[ast.AST, str, object]]:
             yield node, "value", not node.value
 
 
-def survives(package: Path, file: str, text: str, tests: list[str]) -> bool:
+def survives(project: Path, file: str, text: str, tests: list[str]) -> bool:
     """Whether all tests of a file pass with another text in its place.
 
     They run in a copy of this process, which has imported everything but the package already.
     """
-    path = package / "bagwise" / file
+    path = project / "src/bagwise" / file
     good = path.read_text(encoding="utf-8")
     path.write_text(text, encoding="utf-8")
     try:
         child = os.fork()
         if child == 0:
-            _run_tests(package, tests)
+            _run_tests(project, tests)
         _, status = os.waitpid(child, 0)
         return status == 0
     finally:
         path.write_text(good, encoding="utf-8")
 
 
-def _run_tests(package: Path, tests: list[str]) -> NoReturn:
-    """Run some tests on the package in a folder, quietly, and end the process with the outcome."""
+def _run_tests(project: Path, tests: list[str]) -> NoReturn:
+    """Run some tests of a project, quietly, and end the process with the outcome."""
     signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processor time; the signal ends it
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.dont_write_bytecode = True
-    sys.path[:0] = [str(package), str(ROOT / "tests")]
-    os.chdir(ROOT)
+    os.chdir(project)  # whose pyproject.toml puts its own src first
     code = 1
     try:
         code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-k", FAST, *tests]))
     finally:
         os._exit(code)  # not back to the caller, who is the parent's
+
+
+def copied(project: Path) -> Path:
+    """A copy of what tests need."""
+    for name in ("src", "tests", "docs"):
+        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("_build"))
+    shutil.copy(ROOT / "pyproject.toml", project)
+    return project
+
+
+def check_runner(project: Path, sources: dict[str, str]) -> None:
+    """Raise unless tests pass on sources as they are, and fail on one that cannot be imported."""
+    file = next(iter(sources))
+    if not survives(project, file, sources[file], TESTED[file]):
+        raise RuntimeError("tests fail without any mutant; mend them first")
+    if survives(project, file, "raise ImportError", TESTED[file]):
+        raise RuntimeError("tests do not see mutants at all")
 
 
 def main() -> int:
@@ -135,8 +151,8 @@ def main() -> int:
     order = np.random.default_rng(options.seed).permutation(len(places))[: options.mutants]
     end, tried, survivors = time.monotonic() + 60 * options.minutes, 0, 0
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", package)
+        project = copied(Path(folder) / "project")
+        check_runner(project, sources)
         for k in order:
             if time.monotonic() > end:
                 break
@@ -146,7 +162,7 @@ def main() -> int:
             before = ast.unparse(node)
             setattr(node, field, value)
             tried += 1
-            if survives(package, file, ast.unparse(tree), TESTED[file]):
+            if survives(project, file, ast.unparse(tree), TESTED[file]):
                 survivors += 1
                 print(f"{file}:{getattr(node, 'lineno', 0)}: {before} -> {ast.unparse(node)}")
                 sys.stdout.flush()

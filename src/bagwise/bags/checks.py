@@ -87,8 +87,10 @@ def _refuse_merging(values: Any, array: Array, name: str) -> None:
                 f"{name} must not end in a NUL character, which arrays of text drop; got {v!r}; "
                 "strip it, or name these bags otherwise"
             )
-    whole = {type(v) for v in entries} == {int} if len(entries) else False
-    if whole and np.array(list(entries)).dtype.kind == "f":
+    kinds = {type(v) for v in entries}
+    whole = [v for v in entries if type(v) is int] if kinds <= {int, float} else []
+    rounded = whole and np.array(list(entries)).dtype.kind == "f"
+    if rounded and (kinds == {int} or any(int(float(v)) != v for v in whole)):
         raise ValueError(
             f"{name} must fit into 64 bits together; got numbers from {min(entries)} to "
             f"{max(entries)}, which would be rounded; pass them as text, [str(i) for i in {name}]"

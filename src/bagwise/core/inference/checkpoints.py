@@ -131,7 +131,7 @@ class CheckpointFile:
 
     @property
     def _next(self) -> Path:
-        return Path(f"{self.path}.next")
+        return following(self.path)
 
     def due(self) -> bool:
         """Whether the last state is older than the interval."""
@@ -159,6 +159,8 @@ def refuse_others(path: Path) -> None:
     """Raise where a checkpoint at `path` would move or replace what is none."""
     kept = [file for file in (path, previous(path)) if os.path.lexists(file)]
     # One that is whole vouches for the other, which a fault may have damaged.
+    if not kept or any(_is_checkpoint(file) for file in kept):
+        kept = [file for file in (following(path),) if os.path.lexists(file)]
     if kept and not any(_is_checkpoint(file) for file in kept):
         raise FileExistsError(
             f"{kept[0]} exists and is not a checkpoint of bagwise, so that none is written there; "
@@ -171,6 +173,11 @@ def _is_checkpoint(path: Path) -> bool:
         return read_kind(path) == KIND
     except (OSError, ModelFileError):
         return False
+
+
+def following(path: str | os.PathLike[str]) -> Path:
+    """Where the next state is written before it takes its place; whole, if it is there at all."""
+    return Path(f"{os.fspath(path)}.next")
 
 
 def previous(path: str | os.PathLike[str]) -> Path:
