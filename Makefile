@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Two test workers on two cores: more BLAS threads than one per worker only fight.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo dist test-dist test test-cores test-browser test-torch test-long fuzz faults coverage docs lint format bench reproduce clean
+.PHONY: help demo dist test-dist test test-cores test-browser test-torch test-long fuzz faults soak mutants coverage docs lint format bench reproduce clean
 
 help:
 	@echo "make demo    train on an embedded data set and show what comes out"
@@ -19,8 +19,10 @@ help:
 	@echo "make docs    build the documentation site in docs/_build/html"
 	@echo "make test-torch  install PyTorch and run the tests of networks and .pt files"
 	@echo "make test-long  property tests with many new examples (an hour)"
-	@echo "make fuzz    100,000 damaged and crafted model files"
+	@echo "make fuzz    170,000 damaged and crafted files, 10,000 for each reader"
 	@echo "make faults  full disks, 50 kills, damaged checkpoints, lost schedulers"
+	@echo "make soak    two hours of work in one process: memory, files and threads stay flat"
+	@echo "make mutants  errors put into the core, of which tests must notice each"
 	@echo "make coverage  lines and branches of the core that tests reach"
 	@echo "make lint    ruff and mypy only"
 	@echo "make format  rewrite the sources in the project's format"
@@ -90,10 +92,19 @@ test-long: $(VENV)/.stamp-dev
 	$(ONE_THREAD) BAGWISE_LONG_TESTS=1 $(BIN)/python -m pytest tests/trust --deselect tests/trust/test_faults.py
 
 # FIRST names the first of the numbered files, so that another run tries others.
-INPUTS ?= 100000
+# Networks and .pt files are tried where PyTorch is installed (make test-torch installs it).
+INPUTS ?= 10000
 FIRST ?= 0
 fuzz: $(VENV)/.stamp-dev
-	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python tests/trust/fuzz_model_files.py --inputs $(INPUTS) --first $(FIRST)
+	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python tests/trust/fuzz.py --inputs $(INPUTS) --first $(FIRST)
+
+MINUTES ?= 120
+soak: $(VENV)/.stamp-dev
+	$(ONE_THREAD) PYTHONPATH=tests $(BIN)/python tests/trust/soak.py --minutes $(MINUTES)
+
+MUTANTS ?= 100
+mutants: $(VENV)/.stamp-dev
+	$(ONE_THREAD) $(BIN)/python tests/trust/mutants.py --mutants $(MUTANTS)
 
 faults: $(VENV)/.stamp-dev
 	$(ONE_THREAD) BAGWISE_LONG_TESTS=1 $(BIN)/python -m pytest -s tests/trust/test_faults.py tests/equivalence/test_checkpoints.py tests/equivalence/test_distributed.py tests/datasets/test_fetch.py

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
 
 import bagwise as bw
 
@@ -49,7 +51,7 @@ def small_bags(seed: int = 0) -> bw.Bags:
 def model_files(folder: Path) -> dict[str, bytes]:
     """One small file of each kind that is written: models of all families and a checkpoint."""
     shared: dict[str, Any] = {"n_inducing": 4, "random_state": 0, "max_iter": 5}
-    models = {
+    models: dict[str, Any] = {
         "probit": bw.ProbitVGPMIL(**shared),
         "gibbs": bw.ProbitVGPMIL(
             inference="gibbs", n_chains=2, n_samples=8, burn_in=2, n_inducing=4, random_state=0
@@ -60,12 +62,14 @@ def model_files(folder: Path) -> dict[str, bytes]:
         "ising": bw.IsingVGPMIL(coupling=0.2, **shared),
         "mirvm": bw.MIRVM(random_state=0),
         "kernel mirvm": bw.MIRVM(kernel=bw.kernels.RBF(), random_state=0),
+        "several": bw.OneVsRestMIL(bw.MIRVM(random_state=0)),
+        "pipeline": make_pipeline(bw.InstanceTransformer(PCA(2)), bw.MIRVM(random_state=0)),
     }
     files = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, model in models.items():
-            model.fit(small_bags()).save(folder / "seed.bagwise")
+            bw.save(model.fit(small_bags(), small_bags().y), folder / "seed.bagwise")
             files[name] = (folder / "seed.bagwise").read_bytes()
         bw.VGPMIL(**shared).fit(small_bags(), checkpoint=folder / "c.ckpt", checkpoint_minutes=0)
     files["checkpoint"] = (folder / "c.ckpt").read_bytes()

@@ -556,7 +556,10 @@ def test_ids_that_arrays_of_text_would_merge_are_refused(ids: Any) -> None:
         Bags.from_arrays(np.zeros((2, 1)), ids)
 
 
-@pytest.mark.parametrize("ids", [[2**63 + 1, 2**63 + 2, -1], pd.Series([2**63 + 1, 2**63 + 2, -1])])
+@pytest.mark.parametrize(
+    "ids",
+    [[2**63 + 1, 2**63 + 2, -1], [2**53 + 1, 2.0**53, 1], pd.Series([2**63 + 1, 2**63 + 2, -1])],
+)
 def test_whole_numbers_that_would_be_rounded_are_refused(ids: Any) -> None:
     with pytest.raises(ValueError, match=r"64 bits.*as text"):
         Bags.from_arrays(np.zeros((3, 1)), ids)

@@ -1,5 +1,7 @@
 """What commands say of data that go wrong: where it is, and what to type instead."""
 
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.bags.inputs import has_decimal_commas
+from bagwise.cli import sources
 from bagwise.cli.errors import describe
 from bagwise.cli.options import refuse_beside_scheduler
 from bagwise.cli.workflow import suspects
@@ -224,3 +227,27 @@ def test_options_for_one_table_are_refused_beside_a_scheduler() -> None:
     for value in (0.0, 0, True, "x"):
         with pytest.raises(ValueError, match="--tile-size is for one table"):
             refuse_beside_scheduler(tile_size=value)
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n" * 9, b"\xff" * 99])
+def test_what_listens_but_is_no_scheduler_is_said(
+    answer: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(sources, "PATIENCE", 0.5)
+    small_frame().to_parquet(tmp_path / "t.parquet")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(answer)
+                while connection.recv(4096):  # open until the other side gives up
+                    pass
+
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        line = refused("fit", tmp_path / "t.parquet", "--scheduler", address, "-o", tmp_path / "m")
+        greeter.join()
+    assert "no Dask scheduler answered" in line

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from bagwise.detection import (
     Annotation,
@@ -111,3 +115,51 @@ def test_hostile_json_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(AnnotationError):
         read_boxes_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Annotation("a.jpg", 9, 9, (Box("c\x00t", (0, 0, 1, 1)),)),
+        Annotation("a.jpg", 9, 9, (Box(" cat", (0, 0, 1, 1)),)),
+        Annotation("a.jpg", 9, 9, (Box("", (0, 0, 1, 1)),)),
+        Annotation("a.jpg", 9, 9, (Box("cat\r", (0, 0, 1, 1)),)),
+        Annotation("a.jpg\x1b", 9, 9, ()),
+        Annotation("a.jpg", 9, None, ()),
+        Annotation("a.jpg", 9, 9, (Box("cat", (2**53 + 2, 0, 2**53 + 10, 1)),)),
+    ],
+)
+def test_what_would_not_come_back_is_not_written(annotation: Annotation, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="would not give back"):
+        write_voc(tmp_path / "a.xml", annotation)
+    assert not list(tmp_path.iterdir())
+
+
+@given(
+    st.text(max_size=5),
+    st.text(max_size=5),
+    st.tuples(*[st.floats(-1e18, 1e18)] * 2, *[st.floats(1e-3, 1e18)] * 2),
+)
+def test_what_is_written_comes_back(name: str, label: str, place: tuple[float, ...]) -> None:
+    x, y, width, height = place
+    assume(x + width > x and y + height > y)
+    annotation = Annotation(name, 4, 4, (Box(label, (x, y, x + width, y + height)),))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.xml"
+        try:
+            write_voc(path, annotation)
+        except ValueError:
+            return
+        back = read_voc(path)
+    assert (back.filename, back.boxes[0].label) == (name, label)
+    np.testing.assert_allclose(back.boxes[0].box, annotation.boxes[0].box, atol=1.01)
+
+
+def test_encodings_that_do_not_exist_and_numbers_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    write_voc(path, Annotation("a.jpg", 9, 9, (Box("cat", (0, 0, 1, 1)),)))
+    text = path.read_text(encoding="utf-8")
+    for old, new in (("utf-8", "utf-9"), (">9<", f">{'9' * 5000}<"), ("<xmax>1", "<xmax>1e999")):
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(AnnotationError):
+            read_voc(path)

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 import bagwise as bw
 from bagwise.bags.graphs import neighbor_graph
 from bagwise.core.files.modelfile import register_kernels
-from bagwise.core.inference.checkpoints import fingerprint, previous
+from bagwise.core.inference.checkpoints import fingerprint, following, previous
 from bagwise.core.inference.monitor import Monitor
 
 B, SIZE = 40, 5
@@ -218,8 +218,9 @@ def test_a_checkpoint_replaces_nothing_but_checkpoints(tmp_path: Path, kind: str
     assert kind == "folder" or path.read_bytes() == before
 
 
-def test_the_state_before_is_not_moved_onto_a_stranger(tmp_path: Path) -> None:
-    stranger = previous(tmp_path / "fit.ckpt")
+@pytest.mark.parametrize("beside", [previous, following])
+def test_no_state_is_moved_onto_a_stranger(beside: Any, tmp_path: Path) -> None:
+    stranger = beside(tmp_path / "fit.ckpt")
     stranger.write_text("mine")
     with pytest.raises(FileExistsError, match="is not a checkpoint"):
         bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), checkpoint=tmp_path / "fit.ckpt")

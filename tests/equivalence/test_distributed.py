@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -135,7 +136,10 @@ def test_rows_stay_with_workers_and_are_read_like_an_array(client: Any) -> None:
 
 def test_parts_are_dealt_out_to_workers_by_their_threads() -> None:
     class Dealer:
-        def nthreads(self) -> dict[str, int]:
+        def sync(self, function: Any, *arguments: Any) -> Any:
+            return asyncio.run(function(*arguments))
+
+        async def nthreads(self) -> dict[str, int]:
             return {"small": 1, "large": 2}
 
         def submit(self, call: Any, *, workers: list[str], **more: Any) -> Any:

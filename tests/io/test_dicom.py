@@ -10,54 +10,11 @@ import pytest
 
 from bagwise.bags.graphs import neighbor_graph
 from bagwise.io import DicomError, read_dicom_bags, read_dicom_series, window, windowed
+from ct_slices import write_slice
 
 pydicom = pytest.importorskip(
     "pydicom", reason='reading DICOM needs the extra: pip install "bagwise[io]"'
 )
-
-# Tilted by 30 degrees about x, as a head CT with gantry tilt.
-TILT = np.deg2rad(30)
-ROW, COLUMN = np.array([1.0, 0, 0]), np.array([0, np.cos(TILT), np.sin(TILT)])
-NORMAL = np.cross(ROW, COLUMN)
-
-
-def write_slice(path: Path, stored: np.ndarray, place: float, **changes: Any) -> None:
-    """A slice whose pixels are stored signed; a change of None leaves the element out."""
-    from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
-
-    meta = FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = CTImageStorage
-    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=[str(path)])
-    data = Dataset()
-    data.file_meta = meta
-    elements = {
-        "SOPClassUID": CTImageStorage,
-        "SOPInstanceUID": meta.MediaStorageSOPInstanceUID,
-        "SeriesInstanceUID": "1.2.3",
-        "StudyInstanceUID": "1.2",
-        "PatientID": "p1",
-        "Modality": "CT",
-        "ImagePositionPatient": [float(f"{v:.6f}") for v in place * NORMAL + [-100, -90, 7]],
-        "ImageOrientationPatient": [float(f"{v:.6f}") for v in (*ROW, *COLUMN)],
-        "RescaleSlope": 2,
-        "RescaleIntercept": -1000,
-        "Rows": stored.shape[0],
-        "Columns": stored.shape[1],
-        "BitsAllocated": 16,
-        "BitsStored": 16,
-        "HighBit": 15,
-        "PixelRepresentation": 1 if stored.dtype == np.int16 else 0,
-        "SamplesPerPixel": 1,
-        "PhotometricInterpretation": "MONOCHROME2",
-    }
-    for name, value in (elements | changes).items():
-        if value is not None:
-            setattr(data, name, value)
-    if stored.size:
-        data.PixelData = stored.tobytes()
-    data.save_as(path, enforce_file_format=True)
 
 
 def stored_of(hounsfield: np.ndarray, slope: float = 2, intercept: float = -1000) -> np.ndarray:
@@ -217,3 +174,11 @@ def test_folders_without_series(tmp_path: Path, truth: np.ndarray) -> None:
         read_dicom_bags(tmp_path, bag_id="PatientID")
     with pytest.raises(ValueError, match=r"no label for '1\.5'"):
         read_dicom_bags(tmp_path, {"1.4": 1})
+
+
+@pytest.mark.parametrize("name", ["PatientID", "StudyInstanceUID"])
+def test_slices_of_two_patients_are_no_series(name: str, tmp_path: Path, truth: np.ndarray) -> None:
+    write_series(tmp_path / "a", truth[:3])
+    write_series(tmp_path / "b", truth[3:], places=[40.0, 45.0, 50.0], **{name: "9.9"})
+    with pytest.raises(DicomError, match=f"their {name} is .* separate them"):
+        read_dicom_bags(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -330,10 +329,22 @@ def test_large_claims_of_few_bytes_are_refused(
         read_slide_h5(tmp_path / "bomb.h5")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
-def test_pipes_are_no_hdf5_files(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.h5")
-    with pytest.raises(ValueError, match="not a regular file"):
-        bw.io.Hdf5Rows(tmp_path / "pipe.h5")
-    with pytest.raises(FileNotFoundError, match="no file"):
-        read_slide_h5(tmp_path / "pipe.h5")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.ones(1, 1).expand(10**5, 10**5),
+        lambda t: t.ones(3, 4).to_sparse(),
+        lambda t: t.ones(3, 4, device="meta"),
+        lambda t: t.quantize_per_tensor(t.ones(3, 4), 0.1, 0, t.qint8),
+        lambda t: {"features": t.ones(3, 4), "coords": t.ones(3, 2, device="meta")},
+        lambda t: {"features": t.ones(3, 4), "coords": t.ones(3, 2) * np.nan},
+        lambda t: {"features": t.ones(3, 4), "patch_size_level0": "x"},
+        lambda t: {"features": t.ones(3, 4), "patch_size_level0": 10**400},
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_no_plain_numbers_are_refused(make: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch")
+    torch.save(make(torch), tmp_path / "s.pt")
+    with pytest.raises(SlideFileError, match=r"s\.pt"):
+        read_slide_pt(tmp_path / "s.pt")

@@ -1,12 +1,15 @@
 """Intervals and bands: honest at the edge, wide enough, and over patients where they are known."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import expit
 
 from bagwise import metrics
-from bagwise.metrics.bootstrap import _weights
+from bagwise.metrics import bootstrap
 from bagwise.metrics.intervals import auc_interval, design_of, share_interval
 
 RNG = np.random.default_rng(0)
@@ -143,7 +146,7 @@ def test_design_effect() -> None:
 
 
 def test_weights_of_patients_are_shared_and_sum_to_one() -> None:
-    W = _weights(np.array([0, 0, 1, 2]), 500, np.random.default_rng(0))
+    (W,) = bootstrap._weights(np.array([0, 0, 1, 2]), 500, np.random.default_rng(0))
     assert W.shape == (500, 6)
     np.testing.assert_allclose(W.sum(axis=1), 1)
     np.testing.assert_array_equal(W[:, 0], W[:, 1])
@@ -174,3 +177,24 @@ def test_reliability_counts_every_prediction() -> None:
     assert (share <= high).all()
     assert (np.diff(p) >= 0).all()
     assert (share * n).sum() == pytest.approx(Y.sum())
+
+
+def test_weights_are_drawn_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory does not grow with the number of labels times that of resamples."""
+    y, p = np.arange(400) % 2, np.linspace(0.05, 0.95, 400)
+    sizes: list[int] = []
+    draw = bootstrap._weights
+
+    def watched(*arguments: Any) -> Iterator[Any]:
+        for W in draw(*arguments):
+            sizes.append(W.size)
+            yield W
+
+    whole = metrics.bootstrap_scores(y, p), metrics.roc_band(y, p)
+    monkeypatch.setattr(bootstrap, "_weights", watched)
+    monkeypatch.setattr(bootstrap, "MOST_WEIGHTS", 2000)
+    parts = metrics.bootstrap_scores(y, p), metrics.roc_band(y, p)
+    assert max(sizes) <= 5 * 402 and sum(sizes) == (1000 + 500) * 402
+    for name, limits in whole[0].items():
+        np.testing.assert_allclose(parts[0][name], limits, atol=0.02)
+    np.testing.assert_allclose(parts[1].low, whole[1].low, atol=0.1)

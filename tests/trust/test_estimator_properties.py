@@ -173,9 +173,11 @@ def test_the_same_data_twice_sharpen(name: str, seed: int) -> None:
     one, two = (fit(MODELS[name](**given), b) for b in (bags, twice))
     assert_sound(two, bags)
     # The labels are explained better, by a posterior that is narrower on average; not where a
-    # mixture's precision falls as f grows (psi, gamma) or penalties are learned (mirvm).
-    if name not in ("mirvm", "psi", "gamma"):
+    # mixture's precision falls as f grows (psi, gamma) or penalties are learned (mirvm). Margins
+    # are another loss than the labels' likelihood; at a mode that moves, curvatures may fall.
+    if name not in ("mirvm", "psi", "gamma", "large margin"):
         assert log_likelihood(two, bags) > log_likelihood(one, bags) - 1e-2
+    if name not in ("mirvm", "psi", "gamma", "laplace"):
         assert np.mean(two.latent(bags)[1]) < np.mean(one.latent(bags)[1]) * (1 + 1e-9)
 
 

@@ -389,10 +389,10 @@ def test_a_lost_scheduler_is_said() -> None:
 
 def test_workers_that_die_over_some_parts_are_said() -> None:
     class KillingClient(FakeClient):
-        def who_has(self, futures: list[Any]) -> dict[str, tuple[str, ...]]:
+        async def who_has(self, futures: list[Any]) -> dict[str, tuple[str, ...]]:
             return {"a": ("tcp://w",), "b": ("tcp://w",)}
 
-        def nthreads(self) -> dict[str, int]:  # type: ignore[override]
+        async def nthreads(self) -> dict[str, int]:
             return {"tcp://w": 1}
 
         def submit(self, *arguments: Any, **options: Any) -> FakeFuture:
@@ -408,9 +408,50 @@ def test_a_fit_without_workers_gives_up(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cluster, "POLL", 0.02)
     monkeypatch.setattr(cluster, "PATIENCE", 0.29)
     client = FakeClient()
-    with pytest.raises(PartError, match=r"no Dask worker for .* seconds; .* resume="):
+    with pytest.raises(PartError, match=r"no Dask worker for .* resume="):
         Cluster(client, ("a.parquet",)).gather([FakeFuture("pending")])
     assert client.asked == 3 + 15
+
+
+class SilentClient(FakeClient):
+    """Its scheduler is stopped: it takes every question and answers none."""
+
+    async def nthreads(self) -> dict[str, int]:
+        self.asked += 1
+        await asyncio.Event().wait()
+        return {}
+
+
+def test_a_scheduler_that_falls_silent_ends_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "POLL", 0.02)
+    monkeypatch.setattr(cluster, "PATIENCE", 0.19)
+    client = SilentClient()
+    with pytest.raises(PartError, match=r"no scheduler that answers; .* resume="):
+        Cluster(client, ("a.parquet",)).gather([FakeFuture("pending")])
+    assert client.asked == 5
+    with pytest.raises(PartError, match=r"has not answered .* resume="):
+        Cluster(client, ("a.parquet",)).deal([lambda: None])
+
+
+def test_a_client_that_is_closed_is_said() -> None:
+    client = pytest.importorskip("distributed").Client(processes=False, dashboard_address=None)
+    client.close()
+    with pytest.raises(ValueError, match="client is closed; connect again"):
+        bw.MIRVM().fit(DaskBags.from_bags(small_bags(), 2), client=client)
+
+
+def test_a_client_that_is_closed_on_the_way_is_said() -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(2, processes=False, dashboard_address=None) as local:
+        client = distributed.Client(local)
+
+        def close(stage: str, step: int, objective: float, seconds: float) -> None:
+            client.close()
+
+        with pytest.raises(PartError, match=r"client (was )?closed; connect again"):
+            bw.VGPMIL(**SETTINGS).fit(
+                DaskBags.from_bags(small_bags(), 2), client=client, callbacks=[close]
+            )
 
 
 @pytest.fixture

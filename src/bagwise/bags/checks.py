@@ -97,8 +97,10 @@ def _refuse_merging(values: Any, array: Array, name: str) -> None:
                 f"{name} must not end in a NUL character, which arrays of text drop; got {v!r}; "
                 "strip it, or name these bags otherwise"
             )
-    whole = {type(v) for v in entries} == {int} if len(entries) else False
-    if whole and np.array(list(entries)).dtype.kind == "f":
+    kinds = {type(v) for v in entries}
+    whole = [v for v in entries if type(v) is int] if kinds <= {int, float} else []
+    rounded = whole and np.array(list(entries)).dtype.kind == "f"
+    if rounded and (kinds == {int} or any(int(float(v)) != v for v in whole)):
         raise ValueError(
             f"{name} must fit into 64 bits together; got numbers from {min(entries)} to "
             f"{max(entries)}, which would be rounded; pass them as text, [str(i) for i in {name}]"
@@ -334,16 +336,5 @@ def check_coords(coords: Any, n_rows: int, name: str = "coords") -> Array:
             "fill it in, or drop that instance",
             row,
             called="entry",
-        )
-    return array
-
-
-def check_instance_ids(instance_ids: ArrayLike, n_rows: int) -> Array:
-    """Check instance ids: one non-missing entry per row."""
-    array = as_1d(instance_ids, "instance_ids")
-    if len(array) != n_rows:
-        raise ValueError(
-            f"instance_ids must have one entry per row: {n_rows}; got {len(array)}; "
-            "pass them in the row order of X"
         )
     return array

@@ -93,7 +93,7 @@ class Bags(BagSources):
         if more.get("coords") is not None:
             rows["coords"] = check.check_coords(more["coords"], n_rows)
         if more.get("instance_ids") is not None:
-            rows["instance_ids"] = check.check_instance_ids(more["instance_ids"], n_rows)
+            rows["instance_ids"] = inputs.check_instance_ids(more["instance_ids"], n_rows)
         if order is not None:
             check.check_sortable(X)
             rows = {name: taken(values, order) for name, values in rows.items()}

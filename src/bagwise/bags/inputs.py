@@ -126,6 +126,17 @@ def flatten_rows(values: Any, arrays: Sequence[Any], sizes: Array, ids: Array, n
     return np.concatenate(parts)
 
 
+def check_instance_ids(instance_ids: ArrayLike, n_rows: int) -> Array:
+    """Check instance ids: one non-missing entry per row."""
+    array = as_1d(instance_ids, "instance_ids")
+    if len(array) != n_rows:
+        raise ValueError(
+            f"instance_ids must have one entry per row: {n_rows}; got {len(array)}; "
+            "pass them in the row order of X"
+        )
+    return array
+
+
 def check_feature_names(names: Sequence[str] | None, n_features: int) -> tuple[str, ...] | None:
     """Check feature names: D distinct strings."""
     if names is None:

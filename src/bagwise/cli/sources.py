@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -170,6 +171,16 @@ def _has_certificates() -> bool:
     return dask.config.get("distributed.comm.tls.ca-file", None) is not None
 
 
+async def _shake_hands(address: str) -> None:
+    """Connect once, in limited time: clients of Dask wait for ever for an answer to a greeting."""
+    from distributed.comm.core import connect
+    from distributed.security import Security
+
+    arguments = Security().get_connection_args("client")
+    comm = await asyncio.wait_for(connect(address, timeout=PATIENCE, **arguments), PATIENCE)
+    await comm.close()
+
+
 @contextmanager
 def cluster(address: str | None) -> Iterator[Any]:
     """A client of the Dask scheduler at an address, which must answer; None without an address."""
@@ -184,10 +195,12 @@ def cluster(address: str | None) -> Iterator[Any]:
     dask = require("distributed", what="--scheduler", extra="dask")
     _check_address(address)
     try:
+        asyncio.run(_shake_hands(address))
         client = dask.Client(address, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:  # whatever listens there may answer anything
+        why = " ".join(str(error).split()) or type(error).__name__
         raise ConnectionError(
-            f"no Dask scheduler answered at {address} within {PATIENCE} s ({error}); give the "
+            f"no Dask scheduler answered at {address} within {PATIENCE} s ({why:.200}); give the "
             "address that `dask scheduler` prints, such as tcp://host:8786"
         ) from error
     with client:

@@ -7,13 +7,14 @@ import hashlib
 import io
 import tarfile
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bagwise.core.files.reading import UnreadableFileError, one_error
 
 Ints = NDArray[np.int64]
 
@@ -54,30 +55,24 @@ class Table:
 
 def zip_member(path: Path, name: str) -> bytes:
     """One file of a zip archive (a wheel is one)."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            info = archive.getinfo(name)
-            _check_size(info.file_size, name, path)
-            return archive.read(info)
-    except KeyError:
-        raise ValueError(f"{path} has no member {name}; delete it and fetch it again") from None
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path} is no zip archive ({error}); fetch it again") from error
+    what = "it is no zip archive with that member; fetch it again"
+    with one_error(path, UnreadableFileError, what), zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(name)
+        _check_size(info.file_size, name, path)
+        return archive.read(info)
 
 
 def tar_member(path: Path, name: str) -> bytes:
     """One regular file of a tar archive, by its path there or the last part of it."""
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            for member in archive:
-                if member.isreg() and (member.name == name or member.name.endswith(f"/{name}")):
-                    _check_size(member.size, name, path)
-                    stream = archive.extractfile(member)
-                    if stream is not None:
-                        return stream.read()
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is no tar archive ({error}); fetch it again") from error
-    raise ValueError(f"{path} has no member {name}; delete it and fetch it again")
+    what = "it is no tar archive; fetch it again"
+    with one_error(path, UnreadableFileError, what), tarfile.open(path, "r:*") as archive:
+        for member in archive:
+            if member.isreg() and (member.name == name or member.name.endswith(f"/{name}")):
+                _check_size(member.size, name, path)
+                stream = archive.extractfile(member)
+                if stream is not None:
+                    return stream.read()
+    raise UnreadableFileError(f"{path} has no member {name}; delete it and fetch it again")
 
 
 def gzip_content(path: Path) -> bytes:
@@ -86,18 +81,18 @@ def gzip_content(path: Path) -> bytes:
     if not data.startswith(b"\x1f\x8b"):
         _check_size(path.stat().st_size, path.name, path)
         return data
-    try:
-        with gzip.open(io.BytesIO(data)) as stream:
-            content = stream.read(MAX_MEMBER + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is a damaged gzip file ({error}); fetch it again") from error
+    with (
+        one_error(path, UnreadableFileError, "it is a damaged gzip file; fetch it again"),
+        gzip.open(io.BytesIO(data)) as stream,
+    ):
+        content = stream.read(MAX_MEMBER + 1)
     _check_size(len(content), path.name, path)
     return content
 
 
 def _check_size(size: int, name: str, path: Path) -> None:
     if size > MAX_MEMBER:
-        raise ValueError(
+        raise UnreadableFileError(
             f"a file of a data set has at most {MAX_MEMBER} bytes, but {name} in {path} has "
             f"{size} or more; it is not the published one"
         )
@@ -108,38 +103,44 @@ def _check_size(size: int, name: str, path: Path) -> None:
 
 def npz_table(path: Path) -> Table:
     """A `.npz` with X, bag, y_bag and, where known, y_inst; no pickles."""
-    try:
+    with one_error(path, UnreadableFileError, "it is no npz of plain arrays"):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                _check_size(member.file_size, member.filename, path)
         with np.load(path, allow_pickle=False) as data:
             arrays = {name: data[name] for name in data.files}
-    except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is no npz of plain arrays ({error})") from error
-    if missing := sorted({"X", "bag", "y_bag"} - set(arrays)):
-        raise ValueError(f"{path} must hold X, bag and y_bag, but has no {', '.join(missing)}")
-    truth = arrays.get("y_inst")
-    return Table(
-        arrays["X"],
-        arrays["bag"].astype(np.int64),
-        arrays["y_bag"].astype(np.int64),
-        None if truth is None else truth.astype(np.int64),
-        tuple(map(str, arrays.get("class_names", ()))),
-    )
+        if missing := sorted({"X", "bag", "y_bag"} - set(arrays)):
+            lacks = ", ".join(missing)
+            raise UnreadableFileError(f"{path} must hold X, bag and y_bag, but has no {lacks}")
+        truth = arrays.get("y_inst")
+        return Table(
+            arrays["X"],
+            arrays["bag"].astype(np.int64),
+            arrays["y_bag"].astype(np.int64),
+            None if truth is None else truth.astype(np.int64),
+            tuple(map(str, arrays.get("class_names", ()))),
+        )
 
 
 def csv_table(content: bytes) -> Table:
     """Rows of bag label, bag number, features; the bags in ascending order."""
-    rows = np.loadtxt(io.BytesIO(content), delimiter=",", ndmin=2)
-    return _table(rows[:, 2:], rows[:, 1], rows[:, 0] > 0)
+    with one_error("the table", UnreadableFileError, "it is no table of numbers; fetch it again"):
+        rows = np.loadtxt(io.BytesIO(content), delimiter=",", ndmin=2)
+        return _table(rows[:, 2:], rows[:, 1], rows[:, 0] > 0)
 
 
 def mat_table(content: bytes) -> Table:
     """Andrews' MATLAB files: sparse `features`, `bag_ids` and `labels` (-1, 1) of each row."""
     from scipy.io import loadmat
 
-    data = loadmat(io.BytesIO(content))
-    if missing := sorted({"features", "bag_ids", "labels"} - set(data)):
-        raise ValueError(f"the MATLAB file must hold {', '.join(missing)}; it is another one")
-    X, ids, labels = (_dense(data[k]) for k in ("features", "bag_ids", "labels"))
-    return _table(X, ids.ravel(), labels.ravel() > 0)
+    what = "it is no MATLAB file, or damaged; fetch it again"
+    with one_error("the MATLAB file", UnreadableFileError, what):
+        data = loadmat(io.BytesIO(content))
+        if missing := sorted({"features", "bag_ids", "labels"} - set(data)):
+            lacks = ", ".join(missing)
+            raise UnreadableFileError(f"the MATLAB file must hold {lacks}; it is another one")
+        X, ids, labels = (_dense(data[k]) for k in ("features", "bag_ids", "labels"))
+        return _table(X, ids.ravel(), labels.ravel() > 0)
 
 
 def _dense(matrix: Any) -> NDArray[Any]:
@@ -148,7 +149,10 @@ def _dense(matrix: Any) -> NDArray[Any]:
 
 def _table(X: NDArray[Any], ids: NDArray[Any], positive: NDArray[np.bool_]) -> Table:
     if not len(X) == len(ids) == len(positive):
-        raise ValueError(f"{len(X)} rows of features, {len(ids)} bags, {len(positive)} labels")
+        raise UnreadableFileError(
+            f"{len(X)} rows of features, {len(ids)} bags, {len(positive)} labels; "
+            "there must be one of each for every instance"
+        )
     order = np.argsort(ids, kind="stable")
     _, first, bag = np.unique(ids[order], return_index=True, return_inverse=True)
     y = positive[order][first].astype(np.int64)
@@ -169,14 +173,14 @@ def idx_array(content: bytes) -> NDArray[np.uint8]:
     stream: IO[bytes] = io.BytesIO(content)
     zero, code, axes = (int.from_bytes(stream.read(n), "big") for n in (2, 1, 1))
     if zero != 0 or code != IDX_BYTES or not 1 <= axes <= 4:
-        raise ValueError(
+        raise UnreadableFileError(
             f"an idx file of bytes starts with 0, 0, 8 and 1 to 4 axes, got {list(content[:4])}; "
             "it is another file"
         )
     shape = tuple(int.from_bytes(stream.read(4), "big") for _ in range(axes))
     expected = 4 + 4 * axes + int(np.prod(shape, dtype=object))
     if len(content) != expected:
-        raise ValueError(
+        raise UnreadableFileError(
             f"an idx file of shape {shape} has {expected} bytes, got {len(content)}; it is cut off "
             "or another file"
         )

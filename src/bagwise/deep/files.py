@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise.core.files.atomic import atomic_file
-from bagwise.core.files.codec import ModelFileError
-from bagwise.core.parameters import plain_seed
+from bagwise.core.files.codec import ModelFileError, describe
+from bagwise.core.files.reading import check_regular
+from bagwise.core.parameters import check_choice, check_integer, plain_seed
 from bagwise.io.requirements import require
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 FORMAT = "bagwise-attention"
 SCHEMA = 1
+SMALLEST_SCALE = 1e-30  # below which single precision has no quotients
+MAX_CLASS_BYTES = 2**16
 KEYS = {"format", "schema", "parameters", "classes", "n_inputs", "feature_names", "epochs", "best"}
 
 
@@ -63,6 +66,7 @@ def read_network(
     """The network of a file, whose encoder is given where it was a module of the user's."""
     require("torch", what="AttentionMIL", extra="torch")
     safetensors = require("safetensors", what="loading networks", extra="torch")
+    check_regular(path, ModelFileError)
     with open(path, "rb"):
         pass  # a path that cannot be opened raises the usual OSError
     try:
@@ -76,8 +80,10 @@ def read_network(
         ) from error
     try:
         return _restored(kind, _header(text), tensors, encoder)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ModelFileError(f"cannot read {os.fspath(path)}: {error}") from error
+    except ModelFileError as error:
+        raise ModelFileError(f"cannot read {os.fspath(path)}: {error}") from None
+    except Exception as error:  # values of any type reach every check
+        raise ModelFileError(f"cannot read {os.fspath(path)}: {describe(error)}") from error
 
 
 def _header(text: str | None) -> dict[str, Any]:
@@ -98,7 +104,6 @@ def _header(text: str | None) -> dict[str, Any]:
 def _restored(
     kind: type[AttentionMIL], header: dict[str, Any], tensors: dict[str, Any], encoder: Any
 ) -> AttentionMIL:
-    from bagwise.deep.building import build_network
     from bagwise.deep.training import Epoch
 
     parameters = dict(header["parameters"])
@@ -114,23 +119,60 @@ def _restored(
     parameters["image_shape"] = None if shape is None else tuple(shape)
     model = kind(**parameters)
     model._check_parameters()
-    network = build_network(model, int(header["n_inputs"]), None)
-    for name in ("shift", "scale"):  # of the shape that training gave them
-        setattr(network, name, tensors[name].clone())
-    network.load_state_dict(tensors, strict=True)
-    _check_finite(tensors)
-    network.eval()
-    model.network_ = network
-    dtype, values = header["classes"]
-    model.classes_ = np.array(values, dtype=np.dtype(dtype))
-    if model.classes_.shape != (2,) or model.classes_.dtype.kind == "O":
-        raise ModelFileError("it must have two classes")
+    check_choice("random_state", type(model.random_state).__name__, ("int", "NoneType"))
+    n_inputs = check_integer("n_inputs", header["n_inputs"], at_least=1)
+    model.network_ = _network_of(model, n_inputs, tensors)
+    model.classes_ = _classes_of(*header["classes"])
     model.history_ = [Epoch(*map(float, row)) for row in header["epochs"]]
-    model.n_iter_, model.best_epoch_ = len(model.history_), int(header["best"])
-    model.n_features_in_ = int(header["n_inputs"])
-    if header["feature_names"] is not None:
-        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+    model.n_iter_ = len(model.history_)
+    model.best_epoch_ = check_integer("best", header["best"], at_least=0)
+    model.n_features_in_ = n_inputs
+    names = header["feature_names"]
+    if names is not None:
+        if not (isinstance(names, list) and len(names) == n_inputs):
+            raise ModelFileError(f"it must have names of {n_inputs} features, got {names!r:.80}")
+        if not all(isinstance(n, str) for n in names):
+            raise ModelFileError(f"names of features must be texts, got {names!r:.80}")
+        model.feature_names_in_ = np.array(names, dtype=object)
     return model
+
+
+def _network_of(model: AttentionMIL, n_inputs: int, tensors: dict[str, Any]) -> Any:
+    """The network with the weights of a file, which must be those that its arguments ask for."""
+    import torch
+
+    from bagwise.deep.building import build_network
+
+    # Without memory, whatever sizes the file claims: weights are put in only where they fit.
+    own = isinstance(model.encoder, str)
+    with torch.device("meta" if own else "cpu"):
+        network = build_network(model, n_inputs, None)
+    for name in ("shift", "scale"):  # of the shape that training gave them
+        shape, dtype = tuple(tensors[name].shape), tensors[name].dtype
+        if shape not in ((), (n_inputs,)) or dtype != torch.float32:
+            raise ModelFileError(f"its {name!r} is of shape {shape} and type {dtype}")
+        setattr(network, name, tensors[name].clone())
+    for name, wanted in network.state_dict().items():
+        if name in tensors and tensors[name].dtype != wanted.dtype:
+            raise ModelFileError(f"its weights {name!r} are of type {tensors[name].dtype}")
+    network.load_state_dict(tensors, strict=True, assign=own)
+    _check_finite(tensors)
+    if not bool((tensors["scale"] > SMALLEST_SCALE).all()):
+        raise ModelFileError("its 'scale' must be positive")
+    network.eval()
+    return network
+
+
+def _classes_of(dtype: Any, values: Any) -> Any:
+    """(2,) classes as the file gives them."""
+    kind = np.dtype(dtype)
+    if kind.kind not in "biufUSM" or kind.itemsize > MAX_CLASS_BYTES:
+        raise ModelFileError(f"it cannot have two classes of type {dtype!r:.80}")
+    classes = np.array(values, dtype=kind)
+    finite = kind.kind != "f" or np.all(np.isfinite(classes))
+    if classes.shape != (2,) or classes[0] == classes[1] or not finite:
+        raise ModelFileError(f"it must have two classes that differ, got {values!r:.80}")
+    return classes
 
 
 def _check_finite(tensors: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 from xml.etree import ElementTree
@@ -18,12 +18,13 @@ from xml.parsers import expat
 
 from bagwise.bags.boxes import Box, Detection
 from bagwise.core.files.atomic import atomic_file
+from bagwise.core.files.reading import UnreadableFileError, check_regular, one_error
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
 
 
-class AnnotationError(ValueError):
+class AnnotationError(UnreadableFileError):
     """An annotation file is damaged, unsafe or not what it is taken for."""
 
 
@@ -48,21 +49,29 @@ class Annotation:
 
 def read_voc(path: str | os.PathLike[str]) -> Annotation:
     """Read the annotation of one image from a VOC XML file."""
-    root = _parse(_read_bytes(path), os.fspath(path))
+    return _annotation(_read_bytes(path), os.fspath(path))
+
+
+def _annotation(data: bytes, name: str) -> Annotation:
+    root = _parse(data, name)
     if root.tag != "annotation":
-        raise AnnotationError(f"{path}: a VOC file begins with <annotation>, not <{root.tag}>")
+        raise AnnotationError(f"{name}: a VOC file begins with <annotation>, not <{root.tag[:80]}>")
     try:
         boxes = tuple(_read_object(element) for element in root.findall("object"))
         size = root.find("size")
         width = None if size is None else int(_text(size, "width"))
         height = None if size is None else int(_text(size, "height"))
         return Annotation((root.findtext("filename") or "").strip(), width, height, boxes)
-    except ValueError as error:
-        raise AnnotationError(f"{path}: {error}") from error
+    except (ValueError, OverflowError) as error:
+        raise AnnotationError(f"{name}: {str(error)[:200]}") from error
 
 
 def write_voc(path: str | os.PathLike[str], annotation: Annotation) -> None:
-    """Write the annotation of one image as VOC XML; boxes are rounded to whole pixels."""
+    """Write the annotation of one image as VOC XML; boxes are rounded to whole pixels.
+
+    Labels become text. What `read_voc` would not give back is refused: control characters, blanks
+    at the ends of texts, a width without a height, boxes beyond 2**53 pixels.
+    """
     root = ElementTree.Element("annotation")
     ElementTree.SubElement(root, "filename").text = annotation.filename
     if annotation.width is not None and annotation.height is not None:
@@ -74,12 +83,35 @@ def write_voc(path: str | os.PathLike[str], annotation: Annotation) -> None:
         ElementTree.SubElement(item, "name").text = str(box.label)
         ElementTree.SubElement(item, "difficult").text = str(int(box.difficult))
         corners = ElementTree.SubElement(item, "bndbox")
-        x0, y0, x1, y1 = (round(v) for v in box.box)
-        places = {"xmin": x0 + 1, "ymin": y0 + 1, "xmax": max(x1, x0 + 1), "ymax": max(y1, y0 + 1)}
-        for name, value in places.items():
+        x0, y0, x1, y1 = _whole(box)
+        for name, value in {"xmin": x0 + 1, "ymin": y0 + 1, "xmax": x1, "ymax": y1}.items():
             ElementTree.SubElement(corners, name).text = str(value)
     ElementTree.indent(root)
-    _write(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+    data = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    _check_same(data, annotation, os.fspath(path))
+    _write(path, data)
+
+
+def _whole(box: Box) -> tuple[int, int, int, int]:
+    """A box in whole pixels, at least one wide and high."""
+    x0, y0, x1, y1 = (round(v) for v in box.box)
+    return x0, y0, max(x1, x0 + 1), max(y1, y0 + 1)
+
+
+def _check_same(data: bytes, annotation: Annotation, name: str) -> None:
+    """Raise where a file would not give back what is written to it."""
+    try:
+        boxes = (Box(str(b.label), _whole(b), bool(b.difficult)) for b in annotation.boxes)
+        written = replace(annotation, boxes=tuple(boxes))
+        same = _annotation(data, name) == written
+    except ValueError:
+        same = False
+    if not same:
+        raise ValueError(
+            f"{name} would not give back {annotation!r:.200}; texts must have no control "
+            "characters and no blanks at their ends, sizes both numbers, and boxes lie within "
+            "2**53 pixels"
+        )
 
 
 def write_boxes_json(
@@ -123,6 +155,7 @@ def _from_json(o: dict[str, Any]) -> Box | Detection:
 
 
 def _read_bytes(path: str | os.PathLike[str]) -> bytes:
+    check_regular(path, AnnotationError)
     size = os.path.getsize(path)
     if size > MAX_BYTES:
         raise AnnotationError(
@@ -165,13 +198,9 @@ def _parse(data: bytes, name: str) -> ElementTree.Element:
     parser.StartDoctypeDeclHandler = forbidden
     parser.EntityDeclHandler = forbidden
     parser.ExternalEntityRefHandler = forbidden
-    try:
+    with one_error(name, AnnotationError, "it is no XML, or damaged or cut off; write it again"):
         parser.Parse(data, True)
         return builder.close()
-    except expat.ExpatError as error:
-        raise AnnotationError(
-            f"{name} is no XML, or damaged or cut off ({error}); write it again"
-        ) from error
 
 
 def _read_object(element: ElementTree.Element) -> Box:

@@ -12,7 +12,7 @@ from typing import Any
 
 RETRIES = 3  # of a part that fails, on any worker
 POLL = 5.0  # seconds between looks at whether there are workers at all, and at stuck tasks
-PATIENCE = 300.0  # seconds without any worker after which a fit gives up
+PATIENCE = 300.0  # seconds without a worker, or an answer of the scheduler, after which a fit ends
 
 
 class PartError(RuntimeError):
@@ -30,7 +30,14 @@ def check_client(client: Any) -> Any:
             "DaskBags need a Dask client: client=Client(...) from dask.distributed, "
             f"got client={client!r}"
         )
+    if is_closed(client):
+        raise ValueError("the Dask client is closed; connect again: client=Client(...)")
     return client
+
+
+def is_closed(client: Any) -> bool:
+    """Whether a client was closed: its methods fail in many ways then."""
+    return getattr(client, "status", "") in ("closing", "closed")
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class Cluster:
         What is computed from a result is computed where the result is, so that this balances
         all later work. Dask by itself places calls that look short as they come.
         """
-        slots = [w for w, threads in self.client.nthreads().items() for _ in range(threads)]
+        slots = [w for w, threads in self.threads().items() for _ in range(threads)]
         return [
             self.client.submit(
                 call,
@@ -61,6 +68,11 @@ class Cluster:
             )
             for i, call in enumerate(calls)
         ]
+
+    def threads(self) -> dict[str, int]:
+        """The workers there are, each with its number of threads."""
+        found: dict[str, int] = self._ask("nthreads")
+        return found
 
     def gather(self, futures: Sequence[Any], parts: Sequence[int] | None = None) -> list[Any]:
         """Results in order, of all parts or of the given ones; a part that fails is named."""
@@ -83,7 +95,7 @@ class Cluster:
         So no worker has tasks in waiting, which Dask would take, with their data, to others. The
         task of a worker that is lost needs all its parts in one place until the pass is over.
         """
-        where, threads = self.client.who_has(list(parts)), self.client.nthreads()
+        where, threads = self._ask("who_has", list(parts)), self.threads()
         found: dict[Any, list[int]] = {}
         for i, part in enumerate(parts):
             holders = where.get(part.key)
@@ -108,7 +120,8 @@ class Cluster:
             if failed := [parts for future, parts in work if future.status == "error"]:
                 raise self._failure(failed[0], f"{type(error).__name__}: {error}") from error
             gone = [parts for future, parts in work if future.status in ("cancelled", "lost")]
-            if not gone and not isinstance(error, OSError | asyncio.CancelledError):
+            lost = isinstance(error, OSError | asyncio.CancelledError) or is_closed(self.client)
+            if not gone and not lost:
                 raise
             parts = gone[0] if gone else work[0][1]
             raise PartError(
@@ -127,6 +140,24 @@ class Cluster:
         names = [f"part {i} ({self.names[i]})" for i in parts]
         return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """What the scheduler answers to a method of the client; it may be stopped, or gone."""
+        if is_closed(self.client):
+            raise PartError(
+                "the Dask client was closed; connect again and fit anew, or with resume= from a "
+                "checkpoint"
+            )
+        try:
+            return self.client.sync(self._answer, PATIENCE, method, *arguments)
+        except TimeoutError as error:
+            raise LonelyError(
+                f"the Dask scheduler has not answered for {PATIENCE:.0f} seconds; see whether it "
+                "runs, and fit anew, or with resume= from a checkpoint"
+            ) from error
+
+    async def _answer(self, seconds: float, method: str, *arguments: Any) -> Any:
+        return await asyncio.wait_for(getattr(self.client, method)(*arguments), seconds)
+
     def _results(self, futures: Sequence[Any]) -> list[Any]:
         found: list[Any] = self.client.sync(self._collect, list(futures))
         return found
@@ -137,13 +168,14 @@ class Cluster:
         alone = 0.0
         try:
             while not (await asyncio.wait([results], timeout=POLL))[0]:
-                alone = 0.0 if await self._has_workers() else alone + POLL
+                more = await self._seconds_alone()
+                alone = alone + more if more else 0.0
                 if alone == 0:
                     await self._free_stuck_tasks()
                 if alone >= PATIENCE:
                     raise LonelyError(
-                        f"there has been no Dask worker for {alone:.0f} seconds; start workers and "
-                        "fit anew, or with resume= from a checkpoint"
+                        f"there has been no Dask worker for {alone:.0f} seconds, or no scheduler "
+                        "that answers; start them and fit anew, or with resume= from a checkpoint"
                     )
             return list(results.result())
         finally:
@@ -157,13 +189,16 @@ class Cluster:
         waits for that address for ever.
         """
         with suppress(OSError, RuntimeError, ValueError):  # a scheduler that runs nothing of ours
-            await self.client.run_on_scheduler(_free_stuck)
+            await self._answer(POLL, "run_on_scheduler", _free_stuck)
 
-    async def _has_workers(self) -> bool:
+    async def _seconds_alone(self) -> float:
+        """How long there was no worker since the last look; 0 if there is one."""
         try:
-            return bool(await self.client.nthreads())
-        except Exception:  # nobody answers
-            return False
+            return 0.0 if await self._answer(POLL, "nthreads") else POLL
+        except TimeoutError:
+            return 2 * POLL  # until the last look, and waiting for this one
+        except Exception:  # nobody is there to answer
+            return POLL
 
 
 def _free_stuck(dask_scheduler: Any) -> None:

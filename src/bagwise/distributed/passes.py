@@ -80,7 +80,7 @@ class DistributedData(TrainingData):
         span = slice(int(rows.starts[i]), int(rows.starts[i + 1]))
         first, last = np.searchsorted(self.offsets, [span.start, span.stop]).tolist()
         scaled = isinstance(self.X, ScaledRows)
-        n_workers = max(1, len(rows.cluster.client.nthreads()))
+        n_workers = max(1, len(rows.cluster.threads()))
         share = min(1.0, n_workers / len(rows.futures))  # memory_budget is that of a worker
         return Part(
             (self.X.shift, self.X.scale) if scaled else None,  # type: ignore[union-attr]

@@ -2,6 +2,7 @@
 
 from bagwise.core.files.codec import ModelFileError, register
 from bagwise.core.files.modelfile import SCHEMA_VERSION, read_state, write_state
+from bagwise.core.files.reading import UnreadableFileError
 from bagwise.io.columns import Columns
 from bagwise.io.dicom import (
     CT_WINDOWS,
@@ -39,6 +40,7 @@ __all__ = [
     "SlideFileError",
     "Table",
     "TableError",
+    "UnreadableFileError",
     "find_series",
     "grid_stride",
     "read_dicom_bags",

@@ -143,14 +143,16 @@ def pick_features(
     frame: pd.DataFrame, columns: Columns, source: str = "the table"
 ) -> tuple[list[str], list[Note]]:
     """Feature columns by pattern, or else all other numeric ones; and notes on those left out."""
-    others = [str(c) for c in frame.columns if c not in columns.named()]
+    named = set(columns.named())
+    others = [str(c) for c in frame.columns if c not in named]
     if columns.features:
         return _by_pattern(others, columns.features, source), []
     numeric = [c for c in others if _is_numeric(frame[c])]
     numbered = [c for c in numeric if numbers_rows(c, frame[c])]
     counts = rows_counted(frame, [c for c in numeric if c not in numbered], columns.bag)
     usable = [c for c in numeric if c not in numbered and c not in counts]
-    left = [c for c in others if c not in numeric]
+    known = set(numeric)  # of tens of thousands of columns
+    left = [c for c in others if c not in known]
     lists = [c for c in left if is_list_valued(frame[c])]
     if not usable and len(lists) == 1:
         usable, left = lists, [c for c in left if c not in lists]
@@ -227,7 +229,7 @@ def is_list_valued(column: pd.Series) -> bool:
 
 def show_names(names: Sequence[str]) -> str:
     """A list of names, shortened where it is long."""
-    shown = ", ".join(map(repr, names[:8]))
+    shown = ", ".join(f"{name!r:.80}" for name in names[:8])
     return shown if len(names) <= 8 else f"{shown}, ... ({len(names)} in all)"
 
 

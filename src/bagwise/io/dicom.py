@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.files.reading import LARGE, UnreadableFileError, one_error
 from bagwise.io.images import check_same_shape, labels_of
 from bagwise.io.requirements import require
 
 Floats = NDArray[np.float32]
 Slice = tuple[Floats, NDArray[np.float64], NDArray[np.float64], tuple[str, ...]]
+PIXEL_COUNTS = ("Rows", "Columns", "SamplesPerPixel", "NumberOfFrames", "BitsAllocated")
+DAMAGED = "it is damaged or cut off; copy it, or export it, again"
 IDENTIFIERS = ("SeriesInstanceUID", "StudyInstanceUID", "PatientID", "SOPInstanceUID")
 
 # (centre, width) in Hounsfield units: brain, blood (subdural), soft tissue. [C24, 6.3] names the
@@ -24,7 +28,7 @@ IDENTIFIERS = ("SeriesInstanceUID", "StudyInstanceUID", "PatientID", "SOPInstanc
 CT_WINDOWS = ((40.0, 80.0), (80.0, 200.0), (40.0, 380.0))
 
 
-class DicomError(ValueError):
+class DicomError(UnreadableFileError):
     """A DICOM file or series is damaged, incomplete or not a series of CT slices."""
 
 
@@ -92,17 +96,17 @@ def find_series(root: str | os.PathLike[str]) -> dict[str, list[Path]]:
         raise FileNotFoundError(f"no folder {base}; give the folder of the DICOM files")
     series: dict[str, list[Path]] = {}
     for path in sorted(p for p in base.rglob("*") if p.is_file() and p.name != "DICOMDIR"):
-        try:
-            header = pydicom.dcmread(
-                path, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"]
-            )
-        except pydicom.errors.InvalidDicomError:
-            if path.suffix.lower() in (".dcm", ".dicom"):
-                raise DicomError(f"{path} is no DICOM file, or its start is damaged") from None
-            continue
-        except Exception as error:
-            raise DicomError(f"cannot read {path}: it is damaged or cut off ({error})") from error
-        uid = str(header.get("SeriesInstanceUID", ""))
+        with one_error(path, DicomError, DAMAGED):
+            try:
+                _check_unpacked(pydicom, path)
+                header = pydicom.dcmread(
+                    path, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"]
+                )
+            except pydicom.errors.InvalidDicomError:
+                if path.suffix.lower() in (".dcm", ".dicom"):
+                    raise DicomError(f"{path} is no DICOM file, or its start is damaged") from None
+                continue
+            uid = str(header.get("SeriesInstanceUID", ""))
         if not uid:
             raise DicomError(f"{path} has no SeriesInstanceUID, so its series is not known")
         series.setdefault(uid, []).append(path)
@@ -189,6 +193,7 @@ def _read_series(paths: Sequence[Path]) -> CTSeries:
         raise DicomError(
             f"the slices of a series differ in size, {sorted(shapes)}: {paths[0].parent}"
         )
+    _check_one_patient([identifiers for *_, identifiers in slices], paths)
     series, study, patient, _ = slices[0][3]
     return CTSeries(
         np.stack([slices[i][0] for i in order]),
@@ -201,12 +206,24 @@ def _read_series(paths: Sequence[Path]) -> CTSeries:
     )
 
 
+def _check_one_patient(identifiers: Sequence[tuple[str, ...]], paths: Sequence[Path]) -> None:
+    """Raise where slices of one series are of several patients or studies, as after a mix-up."""
+    for found, path in zip(identifiers, paths, strict=True):
+        for k in (1, 2):
+            if found[k] != identifiers[0][k]:
+                raise DicomError(
+                    f"{paths[0]} and {path} are of one series, but their {IDENTIFIERS[k]} is "
+                    f"{identifiers[0][k]!r:.80} and {found[k]!r:.80}; separate them"
+                )
+
+
 def _read_slice(pydicom: Any, path: Path) -> Slice:
     """Hounsfield values, position, orientation (6,) and identifiers of one file."""
-    try:
-        data = pydicom.dcmread(path)
-    except Exception as error:
-        raise DicomError(f"cannot read {path}: it is damaged or cut off ({error})") from error
+    with one_error(path, DicomError, DAMAGED):
+        return _slice_of(pydicom.dcmread(path), path)
+
+
+def _slice_of(data: Any, path: Path) -> Slice:
     if data.get("Modality") != "CT":
         raise DicomError(
             f"{path} is of modality {data.get('Modality')!r}, not CT: its pixels are no Hounsfield "
@@ -216,6 +233,7 @@ def _read_slice(pydicom: Any, path: Path) -> Slice:
     orientation = _numbers(data, "ImageOrientationPatient", 6, path)
     slope = _numbers(data, "RescaleSlope", 1, path)[0]
     intercept = _numbers(data, "RescaleIntercept", 1, path)[0]
+    _check_size(data, path)
     try:
         pixels = np.asarray(data.pixel_array)  # signed or not, as PixelRepresentation says
     except Exception as error:
@@ -230,6 +248,28 @@ def _read_slice(pydicom: Any, path: Path) -> Slice:
     values = pixels.astype(np.float32) * np.float32(slope) + np.float32(intercept)
     # Not the data set itself: it would keep the raw pixels of the whole series in memory.
     return values, position, orientation, tuple(str(data.get(name, "")) for name in IDENTIFIERS)
+
+
+def _check_unpacked(pydicom: Any, path: Path) -> None:
+    """Raise where a deflated file unpacks to more than a slice has: pydicom would do all of it."""
+    meta = pydicom.filereader.read_file_meta_info(path)
+    if meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:
+        return
+    unzip, size = zlib.decompressobj(-zlib.MAX_WBITS), 0
+    with path.open("rb") as file:
+        file.seek(128 + 4 + 12 + int(meta.FileMetaInformationGroupLength))
+        while not unzip.eof and (block := unzip.unconsumed_tail or file.read(2**16)):
+            size += len(unzip.decompress(block, 2**24))
+            if size > LARGE:
+                raise DicomError(f"{path} unpacks to more than {LARGE} bytes; it is no slice of CT")
+
+
+def _check_size(data: Any, path: Path) -> None:
+    """Raise where pixels claim more room than a slice takes, whatever is stored of them."""
+    counts = [int(data.get(name) or 1) for name in PIXEL_COUNTS]
+    if min(counts) < 1 or int(np.prod(counts, dtype=object)) > 8 * LARGE:
+        sizes = ", ".join(f"{n} {c}" for n, c in zip(PIXEL_COUNTS, counts, strict=True))
+        raise DicomError(f"{path} claims pixels of {sizes}, which no slice of CT has")
 
 
 def _numbers(data: Any, keyword: str, count: int, path: Path) -> NDArray[np.float64]:

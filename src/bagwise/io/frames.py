@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.messages import Note
+from bagwise.core.files.reading import check_regular, most_unpacked, one_error
 from bagwise.io.columns import Columns
 from bagwise.io.requirements import require
 from bagwise.io.streams import CheckedText, Places, TableError, one_line, open_source
@@ -70,8 +74,7 @@ def read_frame(
     if path != "-" and os.path.isdir(path):
         raise TableError(f"{path} is a folder; for HDF5 features pass its CSV", argument="slides")
     if ending in (".parquet", ".pq", ".feather", ".arrow"):
-        table = _read_arrow(path, ending, name)
-        frame = table.to_pandas()
+        table, frame = _read_arrow(path, ending, name)
         # Whole numbers with gaps would become floats, which have fewer digits.
         typed = {"integer_object_nulls": True, "ignore_metadata": True}
         raw: Rows = lambda columns: table.select(columns).to_pandas(**typed)  # noqa: E731
@@ -85,7 +88,9 @@ def read_frame(
             argument="delimiter",
         )
     with open_source(path) as source:
-        checked = CheckedText(source, name)
+        # Of standard input and pipes nobody knows how many bytes were stored.
+        most = most_unpacked(os.path.getsize(path)) if os.path.isfile(path) else math.inf
+        checked = CheckedText(source, name, most)
         stream: Any = io.BufferedReader(checked, 2**20)
         header, sep = _header(stream, name, delimiter or DELIMITERS.get(ending))
         found, notes = find(header)
@@ -137,19 +142,39 @@ def _ending(path: str) -> str:
     return Path(stem).suffix
 
 
-def _read_arrow(path: str, ending: str, name: str) -> Any:
-    import pyarrow as pa
-    from pyarrow import feather, parquet
+def _read_arrow(path: str, ending: str, name: str) -> tuple[Any, pd.DataFrame]:
+    """A file as Arrow's table and as a frame."""
+    from pyarrow import feather
 
-    try:
-        if ending in (".parquet", ".pq"):
-            table = parquet.read_table(path)
-        else:
-            table = feather.read_table(path)
-        _check_distinct(table.column_names, name)
-        return table
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(f"{name} cannot be read as {ending[1:]}: {one_line(error)}") from error
+    if ending in (".parquet", ".pq"):
+        with open_parquet(path) as file:
+            return _checked_table(file.read(), name)
+    check_regular(path, TableError)
+    with one_error(path, TableError, f"it is no {ending[1:]} file, or damaged or cut off"):
+        return _checked_table(feather.read_table(path), name)
+
+
+def _checked_table(table: Any, name: str) -> tuple[Any, pd.DataFrame]:
+    table.validate(full=True)  # Arrow takes offsets and indices on trust, and reads beyond the end
+    _check_distinct(table.column_names, name)
+    return table, table.to_pandas()
+
+
+@contextmanager
+def open_parquet(path: str) -> Iterator[Any]:
+    """A Parquet file that claims no more than its bytes can hold; its faults are errors of ours."""
+    parquet = require("pyarrow.parquet", what="reading Parquet files", extra="io")
+    check_regular(path, TableError)
+    what = "it is no Parquet file, or damaged or cut off; copy it, or write it, again"
+    with one_error(path, TableError, what), parquet.ParquetFile(path) as file:
+        stored, found = os.path.getsize(path), file.metadata
+        claimed = 8 * found.num_rows * found.num_columns
+        if claimed > most_unpacked(stored):
+            raise TableError(
+                f"{path} claims {found.num_rows} rows of {found.num_columns} columns in {stored} "
+                "bytes, more than tables of measurements pack into; it is damaged or crafted"
+            )
+        yield file
 
 
 def _header(stream: Any, name: str, sep: str | None) -> tuple[list[str], str]:
@@ -192,7 +217,7 @@ def _check_delimiter(header: list[str], sep: str, name: str) -> None:
 
 def _check_distinct(header: Sequence[str], name: str) -> None:
     if len(set(header)) < len(header):
-        twice = next(c for c in header if list(header).count(c) > 1)
+        twice = next(name for name, count in Counter(header).items() if count > 1)
         raise TableError(f"{name} has the column {twice!r} twice; column names must be distinct")
 
 

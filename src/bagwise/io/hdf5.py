@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 
+from bagwise.core.files.reading import LARGE, MAX_EXPANSION, check_regular, one_error
 from bagwise.io.requirements import require
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
 
-MAX_EXPANSION = 1100  # deflate, which packs best of the filters in use, reaches 1032
-LARGE = 2**28  # bytes, beyond which no features pack better than
-MAX_EXPANSION_OF_LARGE = 100
+MAX_DEFLATED = 1100  # times: deflate, which packs best of the filters in use, reaches 1032
 SIZE_NAMES = ("patch_size_level0", "patch_size_lvl0", "patch_size_src")
 
 
@@ -24,30 +25,27 @@ def read_slide_h5(path: str | os.PathLike[str]) -> SlideFeatures:
     `patch_size` times `downsample` (CLAM); with neither of the two it is not known and the grid
     comes from the gaps of the coordinates alone.
     """
-    h5py = require("h5py", what="reading HDF5 files", extra="io")
     name = os.fspath(path)
-    if not os.path.isfile(name):
-        raise FileNotFoundError(f"no file {name}; give the path of a CLAM or TRIDENT .h5 file")
-    try:
-        with h5py.File(name, "r") as file:
-            return _read(h5py, file, name)
-    except SlideFileError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        # h5py raises all of these on damaged bytes; for the caller they mean the same.
-        raise SlideFileError(
-            f"cannot read {name}: it is no HDF5 file, or damaged or cut off ({error}); copy it "
-            "again, or extract the features again"
-        ) from error
+    with open_hdf5(name) as file:
+        return _read(require("h5py", what="reading HDF5 files", extra="io"), file, name)
+
+
+@contextmanager
+def open_hdf5(path: str) -> Iterator[Any]:
+    """An HDF5 file, whose faults are errors of ours."""
+    h5py = require("h5py", what="reading HDF5 files", extra="io")
+    check_regular(path, SlideFileError)
+    what = "it is no HDF5 file, or damaged or cut off; copy it, or extract the features, again"
+    with one_error(path, SlideFileError, what), h5py.File(path, "r") as file:
+        yield file
 
 
 def _read(h5py: Any, file: Any, name: str) -> SlideFeatures:
     features = own_dataset(h5py, file, "features", name)
     if features is None:
-        there = ", ".join(sorted(file)) or "nothing"
         raise SlideFileError(
-            f"{name}: no dataset 'features'; there is {there}; extract features first (files of "
-            "coordinates alone have none)"
+            f"{name}: no dataset 'features'; there is {names_in(file)}; extract features first "
+            "(files of coordinates alone have none)"
         )
     coords = own_dataset(h5py, file, "coords", name)
     located = coords is not None
@@ -92,15 +90,24 @@ def _refuse_elsewhere(name: str, key: str, how: str) -> NoReturn:
 
 
 def _values(dataset: Any, name: str) -> Any:
-    """The numbers of a dataset, unless it claims more than its bytes can hold."""
+    check_claim(dataset, name)
+    return dataset[()]
+
+
+def names_in(file: Any) -> str:
+    """What a file holds, for messages."""
+    return ", ".join(sorted(map(str, file)))[:200] or "nothing"
+
+
+def check_claim(dataset: Any, name: str) -> None:
+    """Raise where a dataset claims more than its bytes can hold."""
     stored = int(dataset.id.get_storage_size())
-    most = MAX_EXPANSION if dataset.nbytes <= LARGE else MAX_EXPANSION_OF_LARGE
+    most = MAX_DEFLATED if dataset.nbytes <= LARGE else MAX_EXPANSION
     if dataset.nbytes > most * stored:
         raise SlideFileError(
             f"{name}: {dataset.name} claims shape {dataset.shape} but {stored} bytes are stored; "
             "the file is damaged or was never filled; extract the features again"
         )
-    return dataset[()]
 
 
 def _patch_size_level0(attributes: dict[str, Any]) -> float | None:

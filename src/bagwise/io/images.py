@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.files.reading import UnreadableFileError, check_regular, one_error
 from bagwise.core.parameters import check_choice
 from bagwise.io.requirements import require
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
+# Of all that Pillow reads: for PostScript, for one, it would start another program.
+FORMATS = ("PNG", "JPEG", "BMP", "DIB", "TIFF", "WEBP", "GIF", "PPM")
 MAX_PIXELS = 64 * 2**20  # an image that claims more is refused before it is unpacked
 
 
-class ImageFileError(ValueError):
+class ImageFileError(UnreadableFileError):
     """An image file is damaged or not what it is taken for."""
 
 
@@ -35,26 +38,21 @@ def read_image(
     check_choice("mode", mode, ("RGB", "L"))
     image_module = require("PIL.Image", what="reading images", extra="io")
     name = os.fspath(path)
-    try:
-        with warnings.catch_warnings():
-            # Pillow warns of huge images and reads them; the limit here is ours.
-            warnings.simplefilter("ignore", image_module.DecompressionBombWarning)
-            with image_module.open(name) as picture:
-                if picture.width * picture.height > MAX_PIXELS:
-                    raise ImageFileError(
-                        f"{name} has {picture.width} x {picture.height} pixels, more than "
-                        f"{MAX_PIXELS}; cut it into patches first"
-                    )
-                picture, white = _in_mode(picture, mode, name)
-                if size is not None:
-                    picture = picture.resize((size[1], size[0]), image_module.Resampling.BOX)
-                values = np.asarray(picture, dtype=np.float32) / np.float32(white)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"no file {name}") from None
-    except (OSError, SyntaxError, image_module.DecompressionBombError) as error:
-        raise ImageFileError(
-            f"cannot read {name}: it is no picture, or damaged or cut off ({error})"
-        ) from error
+    check_regular(name, ImageFileError)
+    what = "it is no picture, or damaged or cut off"
+    with one_error(name, ImageFileError, what), warnings.catch_warnings():
+        # Pillow warns of huge images and of damaged metadata; limits and errors here are ours.
+        warnings.simplefilter("ignore")
+        with image_module.open(name, formats=FORMATS) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise ImageFileError(
+                    f"{name} has {picture.width} x {picture.height} pixels, more than "
+                    f"{MAX_PIXELS}; cut it into patches first"
+                )
+            picture, white = _in_mode(picture, mode, name)
+            if size is not None:
+                picture = picture.resize((size[1], size[0]), image_module.Resampling.BOX)
+            values = np.asarray(picture, dtype=np.float32) / np.float32(white)
     if values.ndim == 2:
         return np.repeat(values[None], 3 if mode == "RGB" else 1, axis=0)
     return np.ascontiguousarray(values.transpose(2, 0, 1))

@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.rows import RowSource
-from bagwise.io.hdf5 import own_dataset
+from bagwise.io.frames import open_parquet
+from bagwise.io.hdf5 import check_claim, names_in, open_hdf5, own_dataset
 from bagwise.io.requirements import require
+from bagwise.io.slide_features import SlideFileError
+from bagwise.io.streams import TableError
 
 Array = NDArray[Any]
 Path = str | os.PathLike[str]
@@ -30,12 +33,12 @@ class FileRows(RowSource):
         self.paths = [os.fspath(p) for p in paths]
         for path, (shape, dtype) in zip(self.paths, headers, strict=True):
             if len(shape) != 2 or shape[1] != headers[0][0][1]:
-                raise ValueError(
+                raise SlideFileError(
                     f"features must be (n, D) with the same D in all files: {self.paths[0]} has "
                     f"{headers[0][0]}, {path} has {shape}"
                 )
             if dtype not in (np.float32, np.float64):
-                raise ValueError(
+                raise SlideFileError(
                     f"features must be float32 or float64, {path} has {dtype}; convert the file"
                 )
         self.sizes = np.array([shape[0] for shape, _ in headers], dtype=np.int64)
@@ -74,22 +77,20 @@ class Hdf5Rows(FileRows):
         files = _as_list(paths)
         headers = []
         for path in files:
-            if os.path.exists(path) and not os.path.isfile(path):
-                raise ValueError(f"{os.fspath(path)} is not a regular file; give an HDF5 file")
-            with h5py.File(path, "r") as file:
-                found = own_dataset(h5py, file, dataset, os.fspath(path))
+            name = os.fspath(path)
+            with open_hdf5(name) as file:
+                found = own_dataset(h5py, file, dataset, name)
                 if found is None:
-                    raise ValueError(
-                        f"{os.fspath(path)} has no dataset {dataset!r}; there is "
-                        f"{', '.join(sorted(file)) or 'nothing'}"
+                    raise SlideFileError(
+                        f"{name} has no dataset {dataset!r}; there is {names_in(file)}"
                     )
+                check_claim(found, name)
                 headers.append((found.shape, found.dtype))
         super().__init__(files, headers)
 
     def read_file(self, i: int, start: int, stop: int) -> Array:
-        h5py = require("h5py", what="reading HDF5 files", extra="io")
         # Opened anew each time: handles cannot be shared with other processes.
-        with h5py.File(self.paths[i], "r") as file:
+        with open_hdf5(self.paths[i]) as file:
             return np.asarray(file[self.dataset][start:stop])
 
 
@@ -106,17 +107,16 @@ class ParquetRows(FileRows):
     def __init__(
         self, paths: Path | Sequence[Path], columns: Sequence[str], dtype: Any = np.float32
     ) -> None:
-        parquet = require("pyarrow.parquet", what="reading Parquet files", extra="io")
         self.columns = list(columns)
         files = _as_list(paths)
         self._ends: list[NDArray[np.int64]] = []
         self._kept: tuple[tuple[int, int, int], Array] | None = None
         headers = []
         for path in files:
-            with parquet.ParquetFile(path) as file:
+            with open_parquet(os.fspath(path)) as file:
                 missing = [c for c in self.columns if c not in file.schema_arrow.names]
                 if missing:
-                    raise ValueError(f"{os.fspath(path)} has no column {missing[0]!r}")
+                    raise TableError(f"{os.fspath(path)} has no column {missing[0]!r}")
                 groups = range(file.metadata.num_row_groups)
                 sizes = [file.metadata.row_group(g).num_rows for g in groups]
                 self._ends.append(np.cumsum(sizes, dtype=np.int64))
@@ -135,10 +135,10 @@ class ParquetRows(FileRows):
         The last ones are kept: a group is decoded as a whole, and blocks of it follow each other.
         """
         if self._kept is None or self._kept[0] != (i, first, last):
-            parquet = require("pyarrow.parquet", what="reading Parquet files", extra="io")
-            with parquet.ParquetFile(self.paths[i]) as file:
+            with open_parquet(self.paths[i]) as file:
                 table = file.read_row_groups(list(range(first, last + 1)), columns=self.columns)
-            X = np.column_stack([table[c].to_numpy().astype(self.dtype) for c in self.columns])
+                table.validate(full=True)
+                X = np.column_stack([table[c].to_numpy().astype(self.dtype) for c in self.columns])
             self._kept = ((i, first, last), X)
         return self._kept[1]
 

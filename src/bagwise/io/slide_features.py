@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.files.reading import UnreadableFileError
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -20,7 +21,7 @@ STRAY_SHARE = 0.05  # of the patches may lie off the grid
 MAX_GAPS = 8  # gaps that are tried as strides
 
 
-class SlideFileError(ValueError):
+class SlideFileError(UnreadableFileError):
     """A file of slide features is damaged, incomplete or not what it is taken for."""
 
 
@@ -186,10 +187,18 @@ def check_slide(
                 f"{name}: coords must be numbers of shape ({len(features)}, 2), one row per patch; "
                 f"got {coords.dtype} of shape {coords.shape}"
             )
-    size = None if patch_size_level0 is None else float(patch_size_level0)
-    if size is not None and not 0 < size < np.inf:
-        raise SlideFileError(f"{name}: patch_size_level0 must be positive; got {size}")
-    return SlideFeatures(features, coords, size, attributes)
+        if not np.all(np.isfinite(coords)):
+            raise SlideFileError(f"{name}: coords must be finite; extract the features again")
+    return SlideFeatures(features, coords, _size_of(patch_size_level0, name), attributes)
+
+
+def _size_of(value: Any, name: str) -> float | None:
+    """The side of a patch that a file gives, if any."""
+    if value is None:
+        return None
+    if not isinstance(value, int | float | np.integer | np.floating) or not 0 < value < 2**53:
+        raise SlideFileError(f"{name}: patch_size_level0 must be positive; got {value!r:.80}")
+    return float(value)
 
 
 def first_of(mapping: dict[str, Any], *names: str) -> Any:

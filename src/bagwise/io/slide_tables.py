@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.messages import InputError
+from bagwise.core.files.reading import check_regular
 from bagwise.core.parameters import check_choice
+from bagwise.io.columns import show_names
 from bagwise.io.frames import plain_values
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, slides_to_bags
+from bagwise.io.streams import TableError
 from bagwise.io.torch_files import read_slide_pt
 
 READERS = {".h5": read_slide_h5, ".hdf5": read_slide_h5, ".pt": read_slide_pt}
@@ -126,13 +128,13 @@ def slide_columns(table: str | os.PathLike[str]) -> list[str]:
 
 def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Column names and rows."""
+    check_regular(path, SlideFileError)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
-            rows = list(reader)
+            return list(reader.fieldnames or []), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise SlideFileError(f"{path} is no CSV in UTF-8 ({error}); save it as one") from error
-    return list(reader.fieldnames or []), rows
 
 
 def _check_folder(folder: Path) -> None:
@@ -144,29 +146,31 @@ def _read_rows(path: Path, columns: dict[str, str]) -> list[dict[str, str]]:
     names, rows = _read_csv(path)
     for role, column in columns.items():
         if column not in names:
-            raise InputError(
-                f"{path} has no column {column!r}; it has {names}; name the right one",
+            raise TableError(
+                f"{path} has no column {column!r}; it has {show_names(names)}; name the right one",
                 argument=role,
             )
     for number, row in enumerate(rows, start=2):
         if None in row:  # where csv puts what is beyond the last column
-            raise ValueError(f"{path}, line {number}: more fields than column names; correct it")
+            raise TableError(f"{path}, line {number}: more fields than column names; correct it")
         empty = [c for c in columns.values() if not (row[c] or "").strip()]
         if empty:
-            raise ValueError(f"{path}, line {number}: column {empty[0]!r} is empty; fill it in")
+            raise TableError(f"{path}, line {number}: column {empty[0]!r} is empty; fill it in")
     if not rows:
-        raise ValueError(f"{path} lists no slide")
+        raise TableError(f"{path} lists no slide")
     counts = Counter(row[columns["slide"]] for row in rows)
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
-        raise ValueError(f"{path} lists slide {twice[0]!r} more than once; keep one row for each")
+        raise TableError(
+            f"{path} lists slide {twice[0]!r:.80} more than once; keep one row for each"
+        )
     return rows
 
 
 def _find(folder: Path, slide: str) -> Path | None:
     """The file of a slide; its name must not lead out of the folder."""
     if Path(slide).name != slide:
-        raise ValueError(f"slide {slide!r} is a path, not a name; give the name of its file only")
+        raise TableError(f"slide {slide!r} is a path, not a name; give the name of its file only")
     of_image = Path(slide).suffix.lower() in IMAGE_ENDINGS  # some lists carry it: s1.svs
     stems = {slide, Path(slide).stem if of_image else slide}
     for below in FOLDERS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import math
 import sys
 import zlib
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from bagwise.bags.messages import ROW, InputError
+from bagwise.core.files.reading import UnreadableFileError
 
 # A line of 100 000 features takes about 2 MB. Anything far above is not a table, and reading it
 # to its end would fill the memory.
@@ -21,7 +23,7 @@ _BLOCK_BYTES = 2**20
 _BOM = b"\xef\xbb\xbf"
 
 
-class TableError(InputError):
+class TableError(InputError, UnreadableFileError):
     """A table cannot be read as bags; the message says where and what to do."""
 
 
@@ -74,6 +76,8 @@ def _unzipped(file: io.BufferedReader) -> BinaryIO:
 class CheckedText(io.RawIOBase):
     """The bytes of a source, which fail with the line number where they are no text table.
 
+    They are at most `most` bytes, or else no honest table.
+
     >>> source = CheckedText(io.BytesIO(b"a,b\\n1,\\xff\\n"), "t.csv")
     >>> source.read()
     Traceback (most recent call last):
@@ -81,8 +85,10 @@ class CheckedText(io.RawIOBase):
     bagwise.io.streams.TableError: t.csv, line 2: not UTF-8 text (byte 0xff); ...
     """
 
-    def __init__(self, source: BinaryIO, name: str) -> None:
+    def __init__(self, source: BinaryIO, name: str, most: float = math.inf) -> None:
         super().__init__()
+        self._most = most
+        self._size = 0
         self._source = source
         self._name = name
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -113,11 +119,18 @@ class CheckedText(io.RawIOBase):
 
     def _read(self, size: int) -> bytes:
         try:
-            return self._source.read(size) if size else b""
+            block = self._source.read(size) if size else b""
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise TableError(
                 f"{self._name}: the gzip data is damaged ({error}); copy the file again"
             ) from error
+        self._size += len(block)
+        if self._size > self._most:
+            raise TableError(
+                f"{self._name} unpacks to more than {self._most} bytes, which no table of "
+                "measurements does; it is damaged or crafted"
+            )
+        return block
 
     def _check(self, block: bytes) -> None:
         if (nul := block.find(b"\x00")) >= 0:

@@ -104,7 +104,8 @@ def read_table(
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
     bags = _make_bags(frame, found, X, names, places)
-    rest = read.raw([c for c in frame.columns if c not in chosen])
+    features = set(chosen)
+    rest = read.raw([c for c in frame.columns if c not in features])
     return Table(bags, rest, replace(found, features=tuple(chosen)), (*read.notes, *more), places)
 
 
@@ -133,7 +134,8 @@ def _check_left_out(
     """Refuse to leave out a column of numbers for a few cells that are none."""
     if columns.features:
         return
-    for column in (c for c in frame.columns if c not in (*columns.named(), *chosen)):
+    named = {*columns.named(), *chosen}
+    for column in (c for c in frame.columns if c not in named):
         slip = almost_numeric(frame[column])
         if slip is not None:
             raise TableError(

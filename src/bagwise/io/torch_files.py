@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.core.files.reading import check_regular, one_error
 from bagwise.io.requirements import require
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
 
@@ -21,8 +22,7 @@ def read_slide_pt(path: str | os.PathLike[str]) -> SlideFeatures:
     """
     torch = require("torch", what="reading .pt files", extra="torch")
     name = os.fspath(path)
-    if not os.path.isfile(name):
-        raise FileNotFoundError(f"no file {name}; give the path of a .pt file")
+    check_regular(name, SlideFileError)
     content = _load(torch, name)
     if isinstance(content, dict):
         features = first_of(content, "features", "feats")
@@ -60,8 +60,15 @@ def _load(torch: Any, name: str) -> Any:
 
 
 def _array(value: Any, what: str, name: str) -> NDArray[Any]:
-    if hasattr(value, "detach"):
-        value = value.detach().to("cpu")
+    if not hasattr(value, "detach"):
+        raise SlideFileError(f"{name}: {what} must be a tensor; got {type(value).__name__}")
+    with one_error(name, SlideFileError, f"its {what} are no plain tensor of numbers"):
+        value = value.detach()
+        stored = value.untyped_storage().nbytes()
+        if value.device.type != "cpu" or value.numel() * value.element_size() > stored:
+            raise SlideFileError(
+                f"{name}: {what} of shape {tuple(value.shape)} are not all in the file, which "
+                f"holds {stored} bytes of them; save them whole: torch.save(x.clone(), path)"
+            )
         # numpy has no bfloat16, in which some tools store features.
         return np.asarray(value.float() if value.dtype.is_floating_point else value)
-    raise SlideFileError(f"{name}: {what} must be a tensor; got {type(value).__name__}")

@@ -9,7 +9,7 @@ was seen where all bags agree, as they do in a perfect score of nine bags.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from bagwise.metrics.intervals import (
 from bagwise.metrics.scores import average_precision, roc_auc
 
 Score = Callable[[Bools, Floats], float]
+MOST_WEIGHTS = 2**22  # that are held at a time, however many labels there are
 _COPIES = 20  # rows per bag in a weighted sample, on average
 
 
@@ -67,14 +68,15 @@ def bootstrap_interval(
     check_integer("n_resamples", n_resamples, at_least=2)
     positive, columns = labels_and_columns(y_true, p, pos_label)
     units = units_of(groups, positive.size)
-    W = _weights(units, n_resamples, np.random.default_rng(random_state))
-    counts = np.rint(W * _COPIES * positive.size).astype(np.int64)
-    counts[:, -2:] = np.maximum(counts[:, -2:], 1)  # both classes in each
-    drawn = []
-    for unseen in _unseen(columns[:, 1]):
-        labels = np.append(positive, [True, False])
-        rows = np.vstack([columns, np.column_stack([1 - unseen, unseen])])
-        drawn.append([score(np.repeat(labels, c), np.repeat(rows, c, axis=0)) for c in counts])
+    labels = np.append(positive, [True, False])
+    ways = _unseen(columns[:, 1])
+    drawn: list[list[float]] = [[] for _ in ways]
+    for W in _weights(units, n_resamples, np.random.default_rng(random_state)):
+        counts = np.rint(W * _COPIES * positive.size).astype(np.int64)
+        counts[:, -2:] = np.maximum(counts[:, -2:], 1)  # both classes in each
+        for found, unseen in zip(drawn, ways, strict=True):
+            rows = np.vstack([columns, np.column_stack([1 - unseen, unseen])])
+            found += [score(np.repeat(labels, c), np.repeat(rows, c, axis=0)) for c in counts]
     return float(np.nanquantile(drawn, ends[0], axis=1).min()), float(
         np.nanquantile(drawn, ends[1], axis=1).max()
     )
@@ -152,15 +154,17 @@ def bootstrap_scores(
     positive, columns = labels_and_columns(y_true, p, pos_label)
     require_probabilities(columns[:, 1])
     score, units = columns[:, 1], units_of(groups, positive.size)
-    W = _weights(units, n_resamples, np.random.default_rng(random_state))
     ap, auc = average_precision(positive, score), roc_auc(positive, score)
     observed, wrong = _log_probabilities(positive, columns)
+    values = np.column_stack([observed, (score - positive) ** 2])
+    blocks = _weights(units, n_resamples, np.random.default_rng(random_state))
+    means, unseen = _weighted_means(blocks, values)
     return {
         "roc_auc": auc_interval(auc, positive, score, units, level),
         "average_precision": precision_interval(ap, positive, score, units, level),
         "accuracy": share_interval((score > 0.5) == positive, units, level),
-        "log_likelihood": _mean_interval(W, observed, wrong, 0.0, ends),
-        "brier": _mean_interval(W, (score - positive) ** 2, 0.0, 1.0, ends),
+        "log_likelihood": _mean_interval(means[:, 0], unseen, wrong, 0.0, ends),
+        "brier": _mean_interval(means[:, 1], unseen, 0.0, 1.0, ends),
     }
 
 
@@ -172,15 +176,20 @@ def _log_probabilities(positive: Bools, columns: Floats) -> tuple[Floats, float]
     return np.where(positive, logs[:, 1], logs[:, 0]), float(wrong)
 
 
+def _weighted_means(blocks: Iterator[Floats], values: Floats) -> tuple[Floats, Floats]:
+    """The known part of the mean of each column under each weighting, and the unseen weight."""
+    finite = np.isfinite(values)
+    known = np.where(finite, values, 0.0)
+    found = [(W[:, :-2] @ known, W[:, -2:].sum(axis=1)) for W in blocks]
+    means = np.concatenate([mean for mean, _ in found])
+    means[:, ~finite.all(axis=0)] = -np.inf  # of a mean with -inf in it; 0 times -inf would be nan
+    return means, np.concatenate([unseen for _, unseen in found])
+
+
 def _mean_interval(
-    W: Floats, values: Floats, least: float, most: float, ends: list[float]
+    mean: Floats, unseen: Floats, least: float, most: float, ends: list[float]
 ) -> Limits:
     """Limits of a mean, whose unseen part is `least` below and `most` above."""
-    known, unseen = W[:, :-2], W[:, -2:].sum(axis=1)
-    finite = np.isfinite(values)
-    mean = known[:, finite] @ values[finite]
-    if not finite.all():  # a mean with -inf in it is -inf; 0 times -inf would be nan
-        mean = np.full(len(W), -np.inf)
     low = np.quantile(mean + unseen * least, ends[0], method="lower")
     high = np.quantile(mean + unseen * most, ends[1], method="higher")
     return float(low), float(high)
@@ -201,13 +210,14 @@ def _band(
     if positive.all() or not positive.any():
         raise ValueError("a curve needs both classes, but all labels are of one; add bags")
     check_integer("n_resamples", n_resamples, at_least=2)
-    W = _weights(units_of(groups, positive.size), n_resamples, np.random.default_rng(random_state))
+    units, ways = units_of(groups, positive.size), _unseen(score)
     grid = np.linspace(0.0, 1.0, 101)
     labels = np.append(positive, [True, False])
-    drawn = []
-    for unseen in _unseen(score):
-        counts = zip(*_cumulative(labels, np.append(score, unseen), W), strict=True)
-        drawn.append([curve(true, false, grid) for true, false in counts])
+    drawn: list[list[Floats]] = [[] for _ in ways]
+    for W in _weights(units, n_resamples, np.random.default_rng(random_state)):
+        for found, unseen in zip(drawn, ways, strict=True):
+            counts = zip(*_cumulative(labels, np.append(score, unseen), W), strict=True)
+            found += [curve(true, false, grid) for true, false in counts]
     low, high = (np.quantile(d, end, axis=0) for d, end in zip(drawn, ends, strict=True))
     (true,), (false,) = _cumulative(positive, score, np.ones((1, positive.size)))
     own = curve(true, false, grid)
@@ -220,16 +230,19 @@ def _unseen(score: Floats) -> list[Floats]:
     return [np.array([low, high]), np.array([high, low])]
 
 
-def _weights(units: Units, n: int, rng: np.random.Generator) -> Floats:
-    """(n, size + 2) random weights of labels and of the two unseen ones; rows sum to 1.
+def _weights(units: Units, n: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """n rows of size + 2 random weights of labels and of the two unseen ones, some at a time.
 
-    Labels of one group share one draw. The unseen weigh half a group each.
+    Rows sum to 1. Labels of one group share one draw. The unseen weigh half a group each.
     """
     n_groups = int(units.max()) + 1
-    drawn = rng.standard_gamma(1.0, (n, n_groups))[:, units]
-    unseen = rng.standard_gamma(0.5, (n, 2)) * (units.size / n_groups)
-    W = np.hstack([drawn, unseen])
-    return np.asarray(W / W.sum(axis=1, keepdims=True))
+    at_once = max(1, MOST_WEIGHTS // units.size)
+    for start in range(0, n, at_once):
+        rows = min(at_once, n - start)
+        drawn = rng.standard_gamma(1.0, (rows, n_groups))[:, units]
+        unseen = rng.standard_gamma(0.5, (rows, 2)) * (units.size / n_groups)
+        W = np.hstack([drawn, unseen])
+        yield W / W.sum(axis=1, keepdims=True)
 
 
 def _cumulative(positive: Bools, score: Floats, W: Floats) -> tuple[Floats, Floats]:

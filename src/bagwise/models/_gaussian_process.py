@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise.bags import Bags
 from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.files.modelfile import register
-from bagwise.core.inference.checkpoints import Session, interruptible
+from bagwise.core.inference.checkpoints import Session
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
@@ -199,7 +199,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         prepared = session.prepared or self._prepare(bags, T, known, rng, of_whole)
         monitor = session.monitor(prepared, callbacks)
         choose = partial(chosen_setting, self, parts, bags, T, known, counts, prepared, monitor)
-        setting = interruptible(choose, monitor.save)
+        setting = session.do(choose, monitor)
         problem = Problem(
             data=training_data(
                 scaled(bags.X, setting.shift, setting.scale, self.dtype),
@@ -220,12 +220,12 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             monitor=monitor,
         )
         run = partial(self._run, problem, setting.kernel, parts=parts, refit=of_whole is not None)
-        result = interruptible(run, monitor.save)
-        self._store(result, problem, setting.shift, setting.scale)
+        result = session.do(run, monitor)
+        session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
         self.candidates_ = setting.table
         refit = Refits(self, bags, T, counts, problem.seed, monitor)
         how = (reasons, problem.seed, monitor, refit, setting.left_out)
-        interruptible(partial(self._calibrate, bags, T, known, counts, *how), monitor.save)
+        session.do(partial(self._calibrate, bags, T, known, counts, *how), monitor)
 
     def _prepare(
         self,

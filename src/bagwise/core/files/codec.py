@@ -19,6 +19,8 @@ from typing import Any, NoReturn, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.core.files.reading import UnreadableFileError
+
 MAX_DEPTH = 100
 
 _SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
@@ -27,7 +29,7 @@ _registered: dict[str, type] = {}
 _Class = TypeVar("_Class", bound=type)
 
 
-class ModelFileError(ValueError):
+class ModelFileError(UnreadableFileError):
     """A model file cannot be written or read; the message says what is wrong and what to do."""
 
 

@@ -36,6 +36,7 @@ from bagwise.core.files.codec import (
     register,
     unique_keys,
 )
+from bagwise.core.files.reading import check_regular
 from bagwise.kernels import Kernel
 
 __all__ = [
@@ -120,10 +121,7 @@ def _opened(
     path: str | os.PathLike[str], read: Callable[[BinaryIO], tuple[str, Any]]
 ) -> tuple[str, Any]:
     """What `read` makes of a regular file, every fault of the bytes as a `ModelFileError`."""
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"{os.fspath(path)} is a folder; give the file that save() wrote")
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ModelFileError(f"{os.fspath(path)} is not a regular file; give one that save() wrote")
+    check_regular(path, ModelFileError)
     with open(path, "rb") as file:
         try:
             return read(file)

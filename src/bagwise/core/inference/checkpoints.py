@@ -18,7 +18,7 @@ from scipy import sparse
 from bagwise.bags import Bags
 from bagwise.bags.rows import row_digest
 from bagwise.core.files.atomic import check_target, remove_leftovers
-from bagwise.core.files.codec import Encoder
+from bagwise.core.files.codec import Encoder, describe
 from bagwise.core.files.modelfile import (
     ModelFileError,
     read_kind,
@@ -30,6 +30,8 @@ from bagwise.core.inference.monitor import Callback, Monitor, State
 from bagwise.core.parameters import check_number
 
 KIND = "checkpoint"
+# What numbers and texts that are not as a fit wrote them can lead to.
+_FAULTS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
 KEYS = {"marks", "prepared", "fit"}
 # Arguments that may change between a fit and its continuation.
 FREE = ("verbose", "max_iter", "chunk_size", "memory_budget", "random_state", "bag_score")
@@ -78,6 +80,24 @@ class Session:
         """What the interrupted fit had chosen before it began."""
         return None if self.saved is None else self.saved["prepared"]
 
+    def do(self, work: Callable[[], Any], monitor: Monitor) -> Any:
+        """Do some work of the fit; Ctrl-C saves what has been reached before it goes on its way.
+
+        The first part of a fit that goes on had no errors: they come from what is in the file.
+        """
+        try:
+            return work()
+        except KeyboardInterrupt:
+            monitor.save()
+            raise
+        except _FAULTS as error:
+            if self.saved is None or error is monitor.callback_error:
+                raise
+            raise ModelFileError(
+                f"cannot go on from this checkpoint: what it holds does not fit together "
+                f"({describe(error)}); resume from another one, or start anew without resume"
+            ) from error
+
     def monitor(self, prepared: State, callbacks: Sequence[Callback]) -> Monitor:
         """What watches the fit."""
         saver = None
@@ -111,7 +131,7 @@ class CheckpointFile:
 
     @property
     def _next(self) -> Path:
-        return Path(f"{self.path}.next")
+        return following(self.path)
 
     def due(self) -> bool:
         """Whether the last state is older than the interval."""
@@ -139,6 +159,8 @@ def refuse_others(path: Path) -> None:
     """Raise where a checkpoint at `path` would move or replace what is none."""
     kept = [file for file in (path, previous(path)) if os.path.lexists(file)]
     # One that is whole vouches for the other, which a fault may have damaged.
+    if not kept or any(_is_checkpoint(file) for file in kept):
+        kept = [file for file in (following(path),) if os.path.lexists(file)]
     if kept and not any(_is_checkpoint(file) for file in kept):
         raise FileExistsError(
             f"{kept[0]} exists and is not a checkpoint of bagwise, so that none is written there; "
@@ -151,6 +173,11 @@ def _is_checkpoint(path: Path) -> bool:
         return read_kind(path) == KIND
     except (OSError, ModelFileError):
         return False
+
+
+def following(path: str | os.PathLike[str]) -> Path:
+    """Where the next state is written before it takes its place; whole, if it is there at all."""
+    return Path(f"{os.fspath(path)}.next")
 
 
 def previous(path: str | os.PathLike[str]) -> Path:
@@ -190,8 +217,40 @@ def read_checkpoint(path: str | os.PathLike[str], marks: dict[str, str]) -> Stat
 def _read(path: str | os.PathLike[str]) -> State:
     kind, state = read_state(path)
     if kind != KIND or not isinstance(state, dict) or not set(state) >= KEYS:
-        raise ModelFileError(f"{os.fspath(path)} holds a {kind!r}, not a checkpoint of a fit")
+        raise ModelFileError(f"{os.fspath(path)} holds a {kind!r:.80}, not a checkpoint of a fit")
+    for name, fits in _CONTENTS.items():
+        if not (isinstance(state[name], dict) and fits(state[name])):
+            raise ModelFileError(
+                f"{os.fspath(path)} is no checkpoint as fits write them: its {name!r} is damaged"
+            )
     return state
+
+
+def _is_reached(fit: State) -> bool:
+    """Whether stages that are done, and the one on its way, are what a `Monitor` writes."""
+    if set(fit) != {"done", "stage", "state"} or not isinstance(fit["stage"], str):
+        return False
+    states = [*fit["done"].values(), fit["state"]] if isinstance(fit["done"], dict) else [0]
+    return all(state is None or isinstance(state, dict) for state in states)
+
+
+def _is_prepared(prepared: State) -> bool:
+    """Whether scales, inducing points and the seed fit together."""
+    parts: list[Any] = [prepared.get(name) for name in ("shift", "scale", "Z")]
+    shift, scale, Z = parts
+    arrays = all(isinstance(a, np.ndarray) and a.dtype.kind == "f" for a in parts)
+    if not arrays or type(prepared.get("seed")) is not int or Z.ndim != 2:
+        return False
+    shapes = shift.shape == scale.shape == Z.shape[1:] and len(Z) > 0
+    sizes = all(np.all(np.abs(a) < 1e100) for a in parts)
+    return bool(shapes and sizes and np.all(scale > 0) and 0 <= prepared["seed"] < 2**31)
+
+
+_CONTENTS: dict[str, Callable[[State], bool]] = {
+    "marks": lambda marks: all(isinstance(mark, str) for mark in marks.values()),
+    "prepared": _is_prepared,
+    "fit": _is_reached,
+}
 
 
 def fingerprint(model: Any, data: dict[str, Any]) -> dict[str, str]:
@@ -223,12 +282,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, type | np.dtype):
         return str(np.dtype(value))
     return np.asarray(value) if hasattr(value, "to_numpy") else value
-
-
-def interruptible(work: Callable[[], Any], save: Callable[[], None]) -> Any:
-    """Do some work; Ctrl-C saves what has been reached before it goes on its way."""
-    try:
-        return work()
-    except KeyboardInterrupt:
-        save()
-        raise

@@ -71,6 +71,7 @@ class Monitor:
         self._reached: tuple[str, State | None] = (saved["stage"], saved["state"])
         self._stage = ""
         self._unfinished = False
+        self.callback_error: Exception | None = None
         self._state: Callable[[], State] | None = None
 
     def run(self, stage: str, work: Callable[[State | None], State]) -> State:
@@ -102,9 +103,16 @@ class Monitor:
         if not self._unfinished:
             self._state = state
         for callback in self._callbacks:
-            callback(self._stage, step, float(objective), time.monotonic() - self._begun)
+            self._tell(callback, step, float(objective))
         if self._saver is not None and self._saver.due():
             self.save()
+
+    def _tell(self, callback: Callback, step: int, objective: float) -> None:
+        try:
+            callback(self._stage, step, objective, time.monotonic() - self._begun)
+        except Exception as error:
+            self.callback_error = error  # the user's own: whoever watches leaves it alone
+            raise
 
     def save(self) -> None:
         """Write what has been reached, if states are kept at all."""
