@@ -35,7 +35,8 @@ def build_app() -> "typer.Typer":
 
     from bagwise.cli.benchmark import benchmark, datasets
     from bagwise.cli.demo_command import demo
-    from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, predict, report
+    from bagwise.cli.predict import predict
+    from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, report
 
     app = typer.Typer(
         help="Bayesian multiple instance learning: probabilities for bags and their instances.",

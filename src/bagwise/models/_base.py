@@ -177,9 +177,14 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
         return (both, std) if return_std else both
 
     def predict(self, X: Any) -> Array:
-        """The more probable class of each bag."""
-        p = self.predict_proba(X)
-        return self.classes_[np.argmax(p, axis=1)]
+        """The more probable class of each bag, or that of a threshold that was chosen."""
+        return self.classes_[
+            self.called_positive(np.asarray(self.predict_proba(X))).astype(np.intp)
+        ]
+
+    def called_positive(self, p: Array) -> NDArray[np.bool_]:
+        """Which bags with the probabilities (B, 2) `predict` calls positive."""
+        return p[:, 1] > p[:, 0]
 
     def predict_instance_proba(
         self, X: Any, return_std: bool = False

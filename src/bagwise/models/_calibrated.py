@@ -18,6 +18,7 @@ from bagwise.core.calibration.bags import (
     too_few,
     warn_of_left_out,
 )
+from bagwise.core.calibration.conformal import known_positives, left_out_bags
 from bagwise.core.calibration.instance_ends import InstanceCalibration
 from bagwise.core.calibration.instances import (
     calibrate_instances,
@@ -31,7 +32,7 @@ from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Monitor
 from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
-from bagwise.models._base import BagClassifierMIL
+from bagwise.models._decisions import DECISIONS, DecidingMIL
 from bagwise.models._refits import scores_by_refits
 
 Array = NDArray[Any]
@@ -43,6 +44,7 @@ CALIBRATED = (
     "why_not_calibrated_",
     "instance_calibration_",
     "why_instances_not_calibrated_",
+    *DECISIONS,
 )
 
 register(BagCalibration)
@@ -50,7 +52,7 @@ register(PooledRegression)
 register(InstanceCalibration)
 
 
-class CalibratedMIL(BagClassifierMIL, abstract=True):
+class CalibratedMIL(DecidingMIL, abstract=True):
     """Probabilities as `bag_score` and `instance_score` ask for; subclasses say how to refit."""
 
     instance_score: str
@@ -108,6 +110,7 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         nothing are no part of it.
         """
         self.calibration_, self.instance_calibration_ = None, None
+        self.left_out_bags_ = self.left_out_positives_ = self.operating_point_ = None
         self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
         if None not in reasons:
             return
@@ -125,11 +128,15 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         if reasons[0] is None:
             means = bag_means(bags.X, bags.offsets)
             self.calibration_ = calibrate_with_means(found, T, means, self.posterior_.scale, counts)
+            self.left_out_bags_ = left_out_bags(
+                found, bags, T, means, self.posterior_.scale, counts
+            )
             warn_of_left_out(self.calibration_, found, bags, T, self._remedies)
         if reasons[1] is None:
             self.instance_calibration_ = calibrate_instances(
                 found.instance_logits, bags.offsets, T, known, self.witness_rate, counts
             )
+        self.left_out_positives_ = known_positives(found.instance_logits, bags, known, counts)
 
     def _fit_in_parts(self) -> bool:
         """Whether some of the bags can be predicted by themselves."""

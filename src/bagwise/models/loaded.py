@@ -9,7 +9,9 @@ import numpy as np
 
 from bagwise.core.calibration.bags import BagCalibration
 from bagwise.core.calibration.candidates import JudgedKernel
+from bagwise.core.calibration.conformal import LeftOutBags, Reference
 from bagwise.core.calibration.instance_ends import InstanceCalibration
+from bagwise.core.calibration.thresholds import OperatingPoint
 from bagwise.core.parameters import check_choice, check_integer, check_number
 
 # What files of earlier versions do not hold, and what that means.
@@ -19,6 +21,16 @@ ADDED = {
     "why_not_calibrated_": "the model is of a version that did not calibrate it",
     "instance_calibration_": None,
     "why_instances_not_calibrated_": "the model is of a version that did not calibrate instances",
+    "left_out_bags_": None,
+    "left_out_positives_": None,
+    "operating_point_": None,
+}
+
+# Parts that a model has or not, each of its own kind.
+PARTS = {
+    "left_out_bags_": LeftOutBags,
+    "left_out_positives_": Reference,
+    "operating_point_": OperatingPoint,
 }
 
 
@@ -54,6 +66,10 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
     _check_calibration(model, fitted, "calibration_", "why_not_calibrated_", BagCalibration)
     names = ("instance_calibration_", "why_instances_not_calibrated_")
     _check_calibration(model, fitted, *names, InstanceCalibration)
+    for name in PARTS.keys() & set(fitted):
+        part = getattr(model, name)
+        if not (part is None or isinstance(part, PARTS[name])):
+            raise ValueError(f"{name} must be a {PARTS[name].__name__} or None, got {part!r:.80}")
     if "candidates_" in fitted:
         tried = model.candidates_
         if not (isinstance(tried, tuple) and all(isinstance(c, JudgedKernel) for c in tried)):
