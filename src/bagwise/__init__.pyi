@@ -14,6 +14,7 @@ from bagwise import report as report
 from bagwise.bags import Bags as Bags
 from bagwise.core.files.modelfile import ModelFileError as ModelFileError
 from bagwise.core.warnings import NearChanceWarning as NearChanceWarning
+from bagwise.core.warnings import ShiftWarning as ShiftWarning
 from bagwise.models.ising import IsingVGPMIL as IsingVGPMIL
 from bagwise.models.large_margin import LargeMarginVGPMIL as LargeMarginVGPMIL
 from bagwise.models.mi_logistic import MILogisticRegression as MILogisticRegression

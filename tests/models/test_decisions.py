@@ -99,6 +99,31 @@ def test_scores_are_those_of_the_threshold(probit: bw.ProbitVGPMIL) -> None:
     assert found["roc_auc"] == before["roc_auc"] and found["brier"] == before["brier"]
 
 
+def test_models_know_what_they_have_not_seen(model: Any, tmp_path: Path) -> None:
+    found = model.novelty(NEW)
+    assert found.instances.shape == (NEW.n_instances,) and found.bags.shape == (200,)
+    assert np.mean(found.bags <= 0.1) < 0.1 + 5 * np.sqrt(0.09 * (1 / 60 + 1 / 200))
+    away = NEW[:40].with_X(NEW[:40].X + 9)
+    with pytest.warns(bw.ShiftWarning, match="40 bags look unlike"):
+        assert np.all(model.novelty(away).bags < 0.05)
+    model.save(tmp_path / "m.bagwise")
+    np.testing.assert_array_equal(bw.load(tmp_path / "m.bagwise").novelty(NEW).bags, found.bags)
+
+
+@pytest.mark.parametrize("name", ["RVM", "MultiTaskMIRVM"])
+def test_models_without_calibration_know_it_too(name: str) -> None:
+    plain = getattr(bw, name)(random_state=0).fit(BAGS)
+    assert np.mean(plain.novelty(NEW).bags) > 0.3
+
+
+def test_one_group_is_nothing_to_compare_with() -> None:
+    groups = np.zeros(BAGS.n_instances)
+    alone = bw.Bags.from_arrays(BAGS.X, BAGS.bag_index, y=BAGS.y, groups=groups)
+    model = bw.ProbitVGPMIL(**SMALL, bag_score="joint", kernel=None).fit(alone)
+    with pytest.raises(ValueError, match="all its bags were of one group; fit again"):
+        model.novelty(NEW)
+
+
 def test_a_new_fit_forgets_the_threshold() -> None:
     again = bw.ProbitVGPMIL(**SMALL).fit(BAGS)
     again.choose_threshold(cost=5)
@@ -153,6 +178,8 @@ def test_older_files_decide_nothing_but_predict() -> None:
     np.testing.assert_array_equal(older.predict(bags), np.argmax(older.predict_proba(bags), axis=1))
     with pytest.raises(ValueError, match="version that did not"):
         older.predict_set(bags)
+    with pytest.raises(ValueError, match="novelty compares with instances of the fit"):
+        older.novelty(bags)
 
 
 def test_a_score_that_was_set_after_fit_is_not_compared(probit: bw.ProbitVGPMIL) -> None:

@@ -23,7 +23,10 @@ class Decided:
 
 
 def decided(model: Any, bags: Bags, alpha: float | None) -> Decided:
-    """Which labels bags may have and, where the model can tell, which instances may be positive."""
+    """What is new, which labels bags may have, and which instances may be positive.
+
+    Each where the model can tell, labels where `alpha` is given.
+    """
     of_bags: dict[str, Array] = {}
     of_instances: dict[str, Array] = {}
     if alpha is not None:
@@ -31,6 +34,9 @@ def decided(model: Any, bags: Bags, alpha: float | None) -> Decided:
         of_bags["possible"] = set_names(sets, class_names(model))
         if model.left_out_positives_ is not None:
             of_instances["may_be_positive"] = model.possible_positives(bags, alpha)
+    if model.seen_instances_ is not None:
+        found = model.novelty(bags)
+        of_bags["p_novelty"], of_instances["p_novelty"] = found.bags, found.instances
     return Decided(of_bags, of_instances)
 
 

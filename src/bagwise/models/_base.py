@@ -145,6 +145,7 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
             with self._threads(bags):
                 self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
                 self._check_ranking(bags, T, counts)
+                self._keep_seen(bags, counts)
             self.classes_ = classes
             self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
             record_features(self, bags)
@@ -408,6 +409,9 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
     def _check_ranking(self, bags: Bags, T: NDArray[np.bool_], counts: Array | None = None) -> None:
         """Warn where even the bags of the fit are ranked near chance."""
         check_ranking(self._predictor, bags, T, self.bag_score, self._remedies, counts=counts)
+
+    def _keep_seen(self, bags: Bags, counts: Array | None) -> None:
+        """Keep what instances of the fit look like."""
 
     def _check_parameters(self) -> None:
         check_class_weight(self.class_weight)

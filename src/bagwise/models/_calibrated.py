@@ -27,6 +27,7 @@ from bagwise.core.calibration.instances import (
     refuse_witness_rate,
 )
 from bagwise.core.calibration.left_out import LeftOut, Scorer, bags_to_leave_out
+from bagwise.core.calibration.novelty import seen_instances
 from bagwise.core.calibration.pooled import PooledRegression, bag_means
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
@@ -109,9 +110,7 @@ class CalibratedMIL(DecidingMIL, abstract=True):
         Where `scores` of left-out bags are there already, nothing is fitted again. Bags that count
         nothing are no part of it.
         """
-        self.calibration_, self.instance_calibration_ = None, None
-        self.left_out_bags_ = self.left_out_positives_ = self.operating_point_ = None
-        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+        self._not_calibrated(reasons)
         if None not in reasons:
             return
         some = bags_to_leave_out(bags, T, seed, counts)
@@ -137,6 +136,17 @@ class CalibratedMIL(DecidingMIL, abstract=True):
                 found.instance_logits, bags.offsets, T, known, self.witness_rate, counts
             )
         self.left_out_positives_ = known_positives(found.instance_logits, bags, known, counts)
+
+    def _not_calibrated(self, reasons: Reasons) -> None:
+        """Nothing is calibrated yet, or ever where there are reasons."""
+        self.calibration_ = self.instance_calibration_ = None
+        self.left_out_bags_ = self.left_out_positives_ = self.operating_point_ = None
+        self.seen_instances_ = None
+        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+
+    def _keep_seen(self, bags: Bags, counts: Array | None) -> None:
+        posterior = getattr(self.posterior_, "posteriors", (self.posterior_,))[0]
+        self.seen_instances_ = seen_instances(bags, posterior.scale, posterior.seed, counts)
 
     def _fit_in_parts(self) -> bool:
         """Whether some of the bags can be predicted by themselves."""

@@ -1,4 +1,4 @@
-"""What to make of predictions: sets of labels with a guarantee, thresholds."""
+"""What to make of predictions: sets of labels with a guarantee, thresholds, what is new."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from bagwise.core.calibration.conformal import (
     check_alpha,
 )
 from bagwise.core.calibration.left_out import kept_off
+from bagwise.core.calibration.novelty import Novelty, SeenInstances, warn_of_shift
 from bagwise.core.calibration.thresholds import OperatingPoint, choose
 from bagwise.core.files.modelfile import register
 from bagwise.core.likelihoods.bag_scores import log_odds
+from bagwise.core.threads import suitable_threads
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models.inputs import bags_to_predict
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
-DECISIONS = ("left_out_bags_", "left_out_positives_", "operating_point_")
+DECISIONS = ("left_out_bags_", "left_out_positives_", "operating_point_", "seen_instances_")
 
 register(LeftOutBags)
 register(Reference)
 register(OperatingPoint)
+register(SeenInstances)
 
 
 class DecidingMIL(BagClassifierMIL, abstract=True):
@@ -37,6 +40,7 @@ class DecidingMIL(BagClassifierMIL, abstract=True):
     left_out_bags_: LeftOutBags | None
     left_out_positives_: Reference | None
     operating_point_: OperatingPoint | None
+    seen_instances_: SeenInstances | None
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> Flags:
         """Which classes each bag may have, (B, 2), columns in the order of `classes_`.
@@ -149,6 +153,41 @@ class DecidingMIL(BagClassifierMIL, abstract=True):
             return super().called_positive(p)
         self._kept_bags("a chosen threshold")
         return chosen.called_positive(p)
+
+    def novelty(self, X: Any) -> Novelty:
+        """How unlike the bags of the fit these are, as p-values; small ones are of the unlike.
+
+        Of instances and of bags like those of the fit a share of at most alpha has p-values of at
+        most alpha: they are compared with training bags by instances of the others. What a model
+        says of things it has not seen is little more than its prior. Where all bags together are
+        less probable than 1 in 1000, a `bagwise.ShiftWarning` is given.
+
+        Returns
+        -------
+        A tuple of p-values: `instances` (N,), rows as in `bags.X`, `bags` (B,), and `table`, of all
+        bags together. Bags of one group count as one.
+
+        Examples
+        --------
+        >>> from bagwise import ProbitVGPMIL
+        >>> from bagwise.datasets import make_digit_bags
+        >>> bags, _ = make_digit_bags(60, random_state=0)
+        >>> model = ProbitVGPMIL(n_inducing=30, random_state=0).fit(bags[:40])
+        >>> same, inverted = bags[40:], bags[40:42].with_X(16 - bags[40:42].X)
+        >>> bool(model.novelty(same).bags.mean() > 0.3), model.novelty(inverted).bags.round(2)
+        (True, array([0.02, 0.02]))
+        """
+        bags = bags_to_predict(self, X)
+        seen = getattr(self, "seen_instances_", None)
+        if seen is None:
+            raise ValueError(
+                "novelty compares with instances of the fit, of which this model has kept none: it "
+                "is of a version that did not, or all its bags were of one group; fit again"
+            )
+        with suitable_threads(bags.n_instances, bags.n_features, len(seen.Z)):
+            found = seen.novelty(bags)
+        warn_of_shift(found, len(bags))
+        return found
 
     def _kept_bags(self, what: str) -> LeftOutBags:
         """Scores of left-out bags on the scale of predictions; an error where there are none."""

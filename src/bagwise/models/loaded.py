@@ -11,6 +11,7 @@ from bagwise.core.calibration.bags import BagCalibration
 from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.calibration.conformal import LeftOutBags, Reference
 from bagwise.core.calibration.instance_ends import InstanceCalibration
+from bagwise.core.calibration.novelty import SeenInstances
 from bagwise.core.calibration.thresholds import OperatingPoint
 from bagwise.core.parameters import check_choice, check_integer, check_number
 
@@ -24,6 +25,7 @@ ADDED = {
     "left_out_bags_": None,
     "left_out_positives_": None,
     "operating_point_": None,
+    "seen_instances_": None,
 }
 
 # Parts that a model has or not, each of its own kind.
@@ -31,6 +33,7 @@ PARTS = {
     "left_out_bags_": LeftOutBags,
     "left_out_positives_": Reference,
     "operating_point_": OperatingPoint,
+    "seen_instances_": SeenInstances,
 }
 
 
@@ -77,6 +80,9 @@ def check_loaded(model: Any, fitted: Collection[str]) -> None:
     pooled = getattr(getattr(model, "calibration_", None), "pooled", None)
     if pooled is not None and len(pooled.coef) != D:
         raise ValueError(f"n_features_in_ is {D}, its calibration is of {len(pooled.coef)}")
+    seen = getattr(model, "seen_instances_", None)
+    if seen is not None and len(seen.centre) != D:
+        raise ValueError(f"n_features_in_ is {D}, its seen instances have {len(seen.centre)}")
     check_integer("n_iter_", model.n_iter_, at_least=0)
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:

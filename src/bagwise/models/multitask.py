@@ -107,8 +107,7 @@ class MultiTaskMIRVM(MIRVM):
             tuple(LinearPosterior.at(mode, fit.columns, seed) for mode in fit.modes),
         )
         self._store(fit, self.posterior_.posteriors[0].n_weights)
-        self.calibration_, self.instance_calibration_ = None, None
-        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+        self._not_calibrated(reasons)
 
     _whole = "tasks share their penalties, and some may have few bags"
 
