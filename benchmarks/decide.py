@@ -1,11 +1,19 @@
-"""Whether decisions keep what they promise: sets, thresholds.
+"""Whether decisions keep what they promise: sets, thresholds, novelty, what to label next.
 
-    OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 python benchmarks/decide.py [sets] [splits]
+    OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 python benchmarks/decide.py [PART...] [splits or seeds]
+
+Parts are `sets`, `novelty` and `labels`; all of them by default.
 
 `sets`: coverage of `predict_set` per class over splits of 70 % to 30 %, the mean size of sets
 beside that of MAPIE's on the same left-out scores where it is installed, and what
 `choose_threshold` gives of a sensitivity of 0.9. The interval beside a coverage is where the share
 of as many bags as the set has of that class would lie 95 times of 100.
+
+`novelty`: models of bags of the digits 0 to 4 are shown other digits, transformed ones and pieces
+of photographs; AUROC of instances and of bags, and how often new bags of the same digits alarm.
+
+`labels`: log-likelihood of test instances after labels that are suggested, ten at a time, those
+nearest 1/2, and random ones.
 """
 
 import sys
@@ -15,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from shared_data import load
+from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import train_test_split
 
 import bagwise as bw
@@ -24,11 +33,12 @@ SETS = ("musk1", "rsna_cnn8_0", "digits")
 
 
 def main() -> None:
-    parts = {"sets": sets}
+    parts = {"sets": (sets, 100), "novelty": (novelty, 20), "labels": (labels, 5)}
     names = [name for name in sys.argv[1:] if name in parts] or list(parts)
-    n_splits = next((int(x) for x in sys.argv[1:] if x.isdigit()), 100)
+    number = next((int(x) for x in sys.argv[1:] if x.isdigit()), None)
     for name in names:
-        parts[name](n_splits)
+        part, usual = parts[name]
+        part(number or usual)
 
 
 # --- Sets and thresholds -------------------------------------------------------------------------
@@ -117,6 +127,133 @@ class Given:
 
     def predict(self, X: Any) -> Any:
         return (self.predict_proba(X)[:, 1] > 0.5).astype(int)
+
+
+# --- Novelty -------------------------------------------------------------------------------------
+
+
+def novelty(n_seeds: int) -> None:
+    found: dict[str, list[Any]] = {}
+    for seed in range(n_seeds):
+        for name, values in _shown(seed).items():
+            found.setdefault(name, []).append(values)
+    print(f"bags of the digits 0 to 4 and of other things, mean of {n_seeds} seeds")
+    for name, values in found.items():
+        print(f"  {name}: {', '.join(f'{x:.3f}' for x in np.mean(values, axis=0))}")
+
+
+def _shown(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    images, digits = load_digits(return_X_y=True)
+    two = rng.permutation(images[digits == 2])
+    others = rng.permutation(images[(digits < 5) & (digits != 2)])
+    train, same = _half_with(others[:450], two[:80]), _half_with(others[450:], two[80:])
+    model = bw.ProbitVGPMIL(n_inducing=50, random_state=seed).fit(train)
+    usual = model.novelty(same)
+    shown = _others(np.asarray(same.X), images[digits >= 5], rng)
+    found: dict[str, Any] = {
+        "alarms at 0.1, bags and instances": [
+            np.mean(usual.bags <= 0.1),
+            np.mean(usual.instances <= 0.1),
+        ]
+    }
+    for name, rows in shown.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bw.ShiftWarning)
+            new = model.novelty(_bags_of(rows, 10))
+        found[f"{name}, AUROC of instances and bags"] = [
+            _auc(usual.instances, new.instances),
+            _auc(usual.bags, new.bags),
+        ]
+    return found
+
+
+def _others(same: Any, other_digits: Any, rng: np.random.Generator) -> dict[str, Any]:
+    squares = same.reshape(-1, 8, 8)
+    pictures = [picture.mean(axis=2) for picture in load_sample_images().images]
+    return {
+        "digits 5 to 9": rng.permutation(other_digits)[:450],
+        "rotated": np.rot90(squares, axes=(1, 2)).reshape(same.shape),
+        "inverted": 16 - same,
+        "darker by 40 %": 0.6 * same,
+        "photographs": np.concatenate([_pieces(picture, rng) for picture in pictures]),
+    }
+
+
+def _pieces(image: Any, rng: np.random.Generator) -> Any:
+    """150 squares of 32 pixels as 8 x 8 pictures with values from 0 to 16."""
+    corners = zip(*(rng.integers(0, side - 32, 150) for side in image.shape), strict=True)
+    squares = [
+        image[i : i + 32, j : j + 32].reshape(8, 4, 8, 4).mean(axis=(1, 3)) for i, j in corners
+    ]
+    return np.array(squares).reshape(150, 64) * 16 / 255
+
+
+def _half_with(rows: Any, twos: Any) -> bw.Bags:
+    """Bags of ten, two of which in every second bag are of the positive kind."""
+    bags = _bags_of(rows, 10)
+    y, X = np.arange(len(bags)) % 2, np.array(bags.X)
+    places = np.concatenate([bags.offsets[:-1][y == 1] + i for i in (0, 1)])
+    X[places] = twos[: len(places)]
+    return bags.with_X(X).with_labels(y)
+
+
+def _bags_of(rows: Any, size: int) -> bw.Bags:
+    n = len(rows) // size
+    return bw.Bags.from_arrays(rows[: n * size], np.repeat(np.arange(n), size))
+
+
+def _auc(usual: Any, new: Any) -> float:
+    return bw.metrics.roc_auc(np.repeat([0, 1], [len(usual), len(new)]), -np.append(usual, new))
+
+
+# --- What to label next --------------------------------------------------------------------------
+
+
+def labels(n_seeds: int) -> None:
+    found: dict[str, list[float]] = {}
+    for seed in range(n_seeds):
+        for name, value in _curve(seed).items():
+            found.setdefault(name, []).append(value)
+    print(f"log-likelihood of test instances, mean of {n_seeds} seeds and its standard error")
+    for name, values in found.items():
+        print(f"  {name}: {np.mean(values):.4f} +- {np.std(values) / np.sqrt(n_seeds):.4f}")
+
+
+def _curve(seed: int) -> dict[str, float]:
+    bags, truth = bw.datasets.make_digit_bags(130, random_state=seed)
+    train, test, y = bags[:60], bags[60:], truth[600:]
+    inside = np.repeat(np.asarray(train.y) == 1, train.sizes)
+    rng = np.random.default_rng(seed)
+    of_positive, of_all = rng.permutation(np.flatnonzero(inside)), rng.permutation(len(inside))
+
+    def told(rows: Any) -> tuple[Any, bw.Bags, float]:
+        known = np.full(train.n_instances, np.nan)
+        known[rows] = truth[rows]
+        labelled = train.with_instance_labels(known)
+        model = bw.ProbitVGPMIL(n_inducing=100, random_state=0).fit(labelled)
+        p = model.predict_instance_proba(test)
+        return model, labelled, bw.metrics.log_likelihood(y, p)
+
+    def nearest_half(model: Any, rows: Any) -> Any:
+        p = np.where(inside, model.predict_instance_proba(train)[:, 1], 9.0)
+        p[rows] = 9.0
+        return np.argsort(np.abs(p - 0.5))[:10]
+
+    found = {"no labels": told([])[2]}
+    for way in ("suggested", "nearest 1/2", "random of positive bags"):
+        rows: Any = np.empty(0, dtype=int)
+        model, labelled, _ = told(rows)
+        for n in (10, 20, 30, 40):
+            if way == "suggested":
+                new = model.suggest_instances(labelled, 10)
+            else:
+                new = nearest_half(model, rows) if way == "nearest 1/2" else of_positive[n - 10 : n]
+            rows = np.append(rows, new)
+            model, labelled, found[f"{n} {way}"] = told(rows)
+    found["120 random of positive bags"] = told(of_positive[:120])[2]
+    found["120 random of all bags"] = told(of_all[:120])[2]
+    return found
 
 
 if __name__ == "__main__":

@@ -124,3 +124,34 @@ def test_wrong_choices_are_refused_before_the_fit(tmp_path: Path, fitted: Path) 
     assert "--alpha is for one table" in refused(
         "predict", fitted / "m.bagwise", "a.parquet", "--alpha", "0.1", "--scheduler", "tcp://a:1"
     )
+
+
+def test_suggestions_are_rows_of_the_table(fitted: Path) -> None:
+    out = fitted / "next.csv"
+    result = run("suggest", fitted / "m.bagwise", fitted / "cells.csv", "-k", "5", "-o", out)
+    assert result.exit_code == 0, result.stderr
+    assert "5 instances to label, best first" in result.stderr
+    found = pd.read_csv(out)
+    assert found["rank"].tolist() == [1, 2, 3, 4, 5]
+    assert set(found["diagnosis"]) == {"cancer"} and found["known"].isna().all()
+    model, frame = bw.load(fitted / "m.bagwise"), pd.read_csv(fitted / "cells.csv")
+    own = bw.Bags.from_frame(
+        frame.assign(y=(frame["diagnosis"] == "cancer").astype(int)),
+        bag="slide", label="y", instance_label="known", features=["area", "shade"],
+    )  # fmt: skip
+    rows = own.row_index[model.suggest_instances(own, 5)]
+    np.testing.assert_array_equal(found["slide"], frame["slide"].iloc[rows])
+    np.testing.assert_array_equal(found[["x", "y"]], frame[["x", "y"]].iloc[rows])
+
+
+def test_bags_are_suggested_too(fitted: Path) -> None:
+    shown = good(
+        "suggest", fitted / "m.bagwise", fitted / "cells.csv", "--bags", "-k", "3", "-o", "-"
+    )
+    slides = [line.split(",")[1] for line in shown.splitlines()[1:]]
+    model, frame = bw.load(fitted / "m.bagwise"), pd.read_csv(fitted / "cells.csv")
+    own = bw.Bags.from_frame(frame, bag="slide", label=None, features=["area", "shade"])
+    assert slides == own.ids[model.suggest_bags(own, 3)].tolist()
+    assert "for GeoJSON" in refused(
+        "suggest", fitted / "m.bagwise", fitted / "cells.csv", "-o", fitted / "a.geojson"
+    )

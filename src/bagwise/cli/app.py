@@ -36,6 +36,7 @@ def build_app() -> "typer.Typer":
     from bagwise.cli.benchmark import benchmark, datasets
     from bagwise.cli.demo_command import demo
     from bagwise.cli.predict import predict
+    from bagwise.cli.suggest import suggest
     from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, report
 
     app = typer.Typer(
@@ -67,6 +68,6 @@ def build_app() -> "typer.Typer":
         pass
 
     app.command(cls=CommandWithModels)(fit)
-    for command in (predict, evaluate, report, inspect, benchmark, datasets, demo):
+    for command in (predict, evaluate, report, suggest, inspect, benchmark, datasets, demo):
         app.command()(command)
     return app

@@ -49,8 +49,8 @@ def check_output(path: str, sources: list[str], force: bool, *, table_only: bool
     """Refuse, before anything is computed, an output that cannot be written."""
     if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
         raise ValueError(
-            f"--given-labels adds columns to a table, but {path} is GeoJSON; end the output in "
-            ".csv, .tsv, .parquet or .feather"
+            f"this writes a table, but {path} is for GeoJSON; end the output in .csv, .tsv, "
+            ".parquet or .feather"
         )
     if path == "-" or _is_folder(path):
         return

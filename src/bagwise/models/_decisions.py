@@ -1,12 +1,14 @@
-"""What to make of predictions: sets of labels with a guarantee, thresholds, what is new."""
+"""What to make of predictions: sets with a guarantee, thresholds, what is new, what to ask."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.bags import Bags
 from bagwise.core.calibration.conformal import (
     LeftOutBags,
     Reference,
@@ -16,10 +18,19 @@ from bagwise.core.calibration.left_out import kept_off
 from bagwise.core.calibration.novelty import Novelty, SeenInstances, warn_of_shift
 from bagwise.core.calibration.thresholds import OperatingPoint, choose
 from bagwise.core.files.modelfile import register
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import log_odds
+from bagwise.core.parameters import check_integer
+from bagwise.core.posteriors.given_labels import BagDraws
+from bagwise.core.posteriors.information import (
+    DRAWS,
+    BagStates,
+    suggested_bags,
+    suggested_instances,
+)
 from bagwise.core.threads import suitable_threads
 from bagwise.models._base import BagClassifierMIL
-from bagwise.models.inputs import bags_to_predict
+from bagwise.models.inputs import bag_targets, bags_to_predict, known_labels
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -188,6 +199,77 @@ class DecidingMIL(BagClassifierMIL, abstract=True):
             found = seen.novelty(bags)
         warn_of_shift(found, len(bags))
         return found
+
+    def suggest_instances(self, X: Any, k: int = 10) -> NDArray[np.intp]:
+        """Rows of `bags.X` whose labels would tell the model most, at most k, best first.
+
+        Best is what says most of all other labels that are open (expected information gain), of
+        all suggestions together: no ten copies of one instance. Known labels count: nothing is
+        asked that they settle, such as instances of negative bags (but where bag labels may be
+        wrong), the only instance of a bag, or instances whose label is known. Of models with
+        coupled neighbours an instance stands for its neighbourhood.
+
+        Parameters
+        ----------
+        X : bags, those of the fit or others; with labels where they are known, and with
+            `instance_labels` of instances that were labelled already.
+        k : how many to ask for.
+
+        Examples
+        --------
+        >>> from bagwise import ProbitVGPMIL
+        >>> from bagwise.datasets import make_digit_bags
+        >>> bags, truth = make_digit_bags(40, random_state=0)
+        >>> model = ProbitVGPMIL(n_inducing=30, random_state=0).fit(bags)
+        >>> rows = model.suggest_instances(bags, 5)
+        >>> bool(np.all(bags.y[bags.bag_index[rows]] == 1))
+        True
+        >>> answers = np.full(bags.n_instances, np.nan)
+        >>> answers[rows] = truth[rows]  # ask somebody
+        >>> again = model.fit(bags.with_instance_labels(answers))
+        """
+        check_integer("k", k, at_least=1)
+        bags = bags_to_predict(self, X)
+        T = np.full(len(bags), np.nan)
+        known = bags.instance_labels
+        if bags.y is not None:
+            T = bag_targets(self, bags, None).astype(np.float64)
+            known_labels(bags, T == 1, noisy=self._bag_labels_may_be_wrong())
+        unknown = np.full(bags.n_instances, np.nan) if known is None else np.asarray(known)
+        draws, likelihood = self._draws_over_v(bags)
+        states = BagStates(bags.offsets, T, unknown, self._calibrated_level(bags, T))
+        rows = suggested_instances(draws, states, likelihood, k, self.posterior_.seed)
+        if not len(rows):
+            raise ValueError(
+                "no instance is left to ask about: labels of all are known, or settled by those of "
+                "their bags; give other bags"
+            )
+        return rows
+
+    def suggest_bags(self, X: Any, k: int = 10) -> NDArray[np.intp]:
+        """Numbers of the bags whose labels would tell the model most, at most k, best first.
+
+        Best is what says most of the labels of all these bags, of all suggestions together. Labels
+        of `X` are not looked at: give bags that have none yet.
+        """
+        check_integer("k", k, at_least=1)
+        bags = bags_to_predict(self, X)
+        draws, likelihood = self._draws_over_v(bags)
+        return suggested_bags(draws, bags.offsets, likelihood, k, self.posterior_.seed)
+
+    def _calibrated_level(self, bags: Bags, T: Array) -> Array | None:
+        """(N,) P(y_n = 1), of positive bags given that they are so, where it is calibrated."""
+        if self._used_instance_calibration() is None:
+            return None
+        found = self._predicted(bags, second=False, instances=True)
+        both, _ = self._bag_probability(found)
+        p = self._ends(found, (both, None)).p[:, 1]
+        of_bag = np.where(T == 1, np.maximum(both[:, 1], np.finfo(float).tiny), 1.0)
+        return p / of_bag[bags.bag_index]
+
+    def _draws_over_v(self, bags: Bags) -> tuple[Iterator[BagDraws], BagLikelihood]:
+        predictor = self._predictor(bags)
+        return predictor.posterior.draws_over_v(bags.X, bags.offsets, DRAWS), predictor.likelihood
 
     def _kept_bags(self, what: str) -> LeftOutBags:
         """Scores of left-out bags on the scale of predictions; an error where there are none."""

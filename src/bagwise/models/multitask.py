@@ -219,6 +219,14 @@ class MultiTaskMIRVM(MIRVM):
         """For each bag the rows of its `k` most probable instances under one task's model."""
         return self.for_task(task).top_instances(X, k)
 
+    def suggest_instances(self, X: Any, k: int = 10, *, task: Any = None) -> NDArray[np.intp]:
+        """Rows whose labels would tell most of a task; see `MIRVM.suggest_instances`."""
+        return self.for_task(task).suggest_instances(X, k)
+
+    def suggest_bags(self, X: Any, k: int = 10, *, task: Any = None) -> NDArray[np.intp]:
+        """Bags whose labels would tell most of a task; see `MIRVM.suggest_bags`."""
+        return self.for_task(task).suggest_bags(X, k)
+
     def score(
         self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None, *, task: Any = None
     ) -> float:

@@ -189,6 +189,12 @@ class FeaturePosterior(ABC):
             for a, b in itertools.pairwise(ends):
                 yield BagDraws(self.link_function, mean[a:b], loadings[a:b], used, rest[a:b])
 
+    def draws_over_v(self, X: Array, offsets: Array, n: int) -> Iterator[BagDraws]:
+        """Consecutive whole bags, over n draws of v; residuals are taken as independent."""
+        for first, last in itertools.pairwise(bag_cuts(np.asarray(offsets), DEFAULT_CHUNK)):
+            A, kt = self.features(X[offsets[first] : offsets[last]])
+            yield BagDraws(self.link_function, self.c0 + A @ self.m, A, self.draws(n).v, kt)
+
     def _shared_latents(
         self, X: Array, A: Array, kt: Array, starts: Array, positive: Array | None = None
     ) -> tuple[Array, Array, Array]:
