@@ -42,7 +42,7 @@ MOST_LINES = 350  # of a file
 MOST_ROOMS = 18  # at the top of the package, beside py.typed
 
 # Files that a fit may go through; to be lowered as they get fewer, never raised without need.
-MOST_CROSSED = {"files_of_fit": 48, "files_of_command": 74}
+MOST_CROSSED = {"files_of_fit": 50, "files_of_command": 77}
 
 OPTIONAL = [
     "torch",

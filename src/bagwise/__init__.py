@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the public names, each once: type checkers read them, and s
     from bagwise.bags import Bags as Bags
     from bagwise.core.files.modelfile import ModelFileError as ModelFileError
     from bagwise.core.warnings import NearChanceWarning as NearChanceWarning
+    from bagwise.core.warnings import ShiftWarning as ShiftWarning
     from bagwise.models.ising import IsingVGPMIL as IsingVGPMIL
     from bagwise.models.large_margin import LargeMarginVGPMIL as LargeMarginVGPMIL
     from bagwise.models.mi_logistic import MILogisticRegression as MILogisticRegression

@@ -34,7 +34,9 @@ def build_app() -> "typer.Typer":
     import typer
 
     from bagwise.cli.benchmark import benchmark, datasets, demo
-    from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, predict, report
+    from bagwise.cli.predict import predict
+    from bagwise.cli.suggest import suggest
+    from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, report
 
     app = typer.Typer(
         help="Bayesian multiple instance learning: probabilities for bags and their instances.",
@@ -65,6 +67,6 @@ def build_app() -> "typer.Typer":
         pass
 
     app.command(cls=CommandWithModels)(fit)
-    for command in (predict, evaluate, report, inspect, benchmark, datasets, demo):
+    for command in (predict, evaluate, report, suggest, inspect, benchmark, datasets, demo):
         app.command()(command)
     return app

@@ -95,6 +95,25 @@ PredictionFile = Annotated[
         "- for standard output; TABLE.predictions.csv by default.",
     ),
 ]
+Alpha = Annotated[
+    float | None,
+    typer.Option(
+        help="Also write which labels each bag may have: of either label at most this share of "
+        "bags is left without its own.",
+        min=0,
+        max=1,
+    ),
+]
+Sensitivity = Annotated[
+    float | None,
+    typer.Option(help="Share of positive bags to call positive, e.g. 0.95.", min=0, max=1),
+]
+Specificity = Annotated[
+    float | None, typer.Option(help="Share of negative bags to call negative.", min=0, max=1)
+]
+Cost = Annotated[
+    float | None, typer.Option(help="False alarms that a missed positive bag is worth, e.g. 10.")
+]
 TileSize = Annotated[float | None, typer.Option(help="Edge of a tile in pixels, for .geojson.")]
 ImageShape = Annotated[
     tuple[int, int] | None,
@@ -131,6 +150,19 @@ def columns(
         coords=axes,
         features=tuple(features or ()),
     )
+
+
+def threshold(
+    sensitivity: float | None, specificity: float | None, cost: float | None
+) -> dict[str, float]:
+    """What a threshold was asked for by; nothing, or one of the three."""
+    from bagwise.core.calibration.thresholds import asked_for
+
+    asked = {"sensitivity": sensitivity, "specificity": specificity, "cost": cost}
+    given = [f"--{name}" for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"one threshold is chosen; pass one of {' and '.join(given)}")
+    return asked_for(**asked) if given else {}
 
 
 def default_name(table: str, ending: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bagwise.cli.decisions import Decided
 from bagwise.cli.errors import printable, say
 from bagwise.cli.workflow import bag_frame, instance_frame
 from bagwise.core.files.atomic import check_result, refuse_existing
@@ -48,8 +49,8 @@ def check_output(path: str, sources: list[str], force: bool, *, table_only: bool
     """Refuse, before anything is computed, an output that cannot be written."""
     if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
         raise ValueError(
-            f"--given-labels adds columns to a table, but {path} is GeoJSON; end the output in "
-            ".csv, .tsv, .parquet or .feather"
+            f"this writes a table, but {path} is for GeoJSON; end the output in .csv, .tsv, "
+            ".parquet or .feather"
         )
     if path == "-" or _is_folder(path):
         return
@@ -64,6 +65,7 @@ def write_predictions(
     found: Predictions,
     path: str,
     *,
+    more: Decided,
     instances: bool,
     tile_size: float | None,
     force: bool,
@@ -72,12 +74,12 @@ def write_predictions(
     positive = class_names(model)[1]
     done = {"output": path, "bags": len(table.bags), "positive": positive}
     if _is_folder(path):
-        return done | _write_tiles(table, found, _tile_files(table, path), tile_size, force)
+        return done | _write_tiles(table, found, more, _tile_files(table, path), tile_size, force)
     if path.lower().endswith(GEOJSON_ENDS):
-        return done | _write_tiles(table, found, [path], tile_size, force)
+        return done | _write_tiles(table, found, more, [path], tile_size, force)
     if not has_text(path):
         table = replace(table, rows=with_numbers(table.rows))
-    frame = (instance_frame if instances else bag_frame)(model, table, found)
+    frame = (instance_frame if instances else bag_frame)(model, table, found, more)
     write_table(frame, path, overwrite=force)
     return done | {"rows": len(frame), "files": 1}
 
@@ -100,7 +102,12 @@ def _tile_files(table: Table, folder: str) -> list[str]:
 
 
 def _write_tiles(
-    table: Table, found: Predictions, files: list[str], tile_size: float | None, force: bool
+    table: Table,
+    found: Predictions,
+    more: Decided,
+    files: list[str],
+    tile_size: float | None,
+    force: bool,
 ) -> dict[str, int]:
     """Write the tiles of each bag to its file, in the order of its rows."""
     bags = table.bags
@@ -127,6 +134,7 @@ def _write_tiles(
             found.std[rows],
             tile_size,
             p_range=None if low is None or high is None else (low[rows], high[rows]),
+            more={name: values[rows] for name, values in more.of_instances.items()},
             names=None if bags.instance_ids is None else bags.instance_ids[rows],
             overwrite=force,
         )
@@ -144,6 +152,7 @@ def show_fit(fitted: Any, path: str, json: bool) -> None:
                 "model": type(model).__name__,
                 "positive": model.metadata_["classes"][1],
                 **how,
+                "threshold": model.threshold_,
                 "held_out": fitted.held_out,
             }
         )
@@ -153,6 +162,8 @@ def show_fit(fitted: Any, path: str, json: bool) -> None:
     state = "converged" if how["converged"] else "NOT converged"
     if (reason := why_not_calibrated(model)) is not None:
         say(f"bag probabilities are not calibrated: {reason}")
+    if (point := model.operating_point_) is not None:
+        say(f"calls a bag positive from {point.words()}")
     say(
         f"wrote {path}: {type(model).__name__}, {state} after "
         f"{iterations(how['n_iter'])}, "

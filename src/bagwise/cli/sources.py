@@ -265,3 +265,18 @@ def _look(path: str, columns: Columns) -> tuple[Columns, list[str], tuple[str, .
 def _read(path: str, columns: Columns, **how: Any) -> Bags:
     """The bags of a file, on a worker."""
     return _as_fitted(read_table(path, columns, **how).bags, how)
+
+
+def load_both(
+    model: str, table: str, asked: Columns, threshold: dict[str, float] | None = None, **files: Any
+) -> tuple[Table, Any]:
+    """The table and the model, the model first: it knows the columns.
+
+    A `threshold` that is asked for is chosen.
+    """
+    from bagwise.models.persistence import load_two_class
+
+    fitted = load_two_class(model)
+    if threshold:
+        fitted.choose_threshold(**threshold)
+    return read_for_model(fitted, table, asked, **files), fitted

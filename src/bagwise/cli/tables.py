@@ -1,4 +1,4 @@
-"""The commands that work on tables: fit, predict, evaluate, report, inspect."""
+"""The commands that work on tables: fit, evaluate, report, inspect."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,6 @@ from bagwise.cli.options import columns, command_line, default_name, refuse_besi
 
 if TYPE_CHECKING:
     from bagwise.io.columns import Columns
-    from bagwise.io.tables import Table
 
 
 class CommandWithModels(TyperCommand):
@@ -39,6 +38,9 @@ def fit(
     model: opt.ModelName = "probit",
     settings: opt.Settings = None,
     valid: opt.Valid = None,
+    sensitivity: opt.Sensitivity = None,
+    specificity: opt.Specificity = None,
+    cost: opt.Cost = None,
     output: opt.ModelFile = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
@@ -60,6 +62,8 @@ def fit(
 
     [cyan]bagwise fit features/ --slides slides.csv --valid 0.2 --model vgpmil --set n_inducing=100[/cyan]
 
+    [cyan]bagwise fit train.csv --sensitivity 0.95[/cyan] (of 100 positive bags call 95 so)
+
     [cyan]bagwise fit parts/*.parquet --scheduler tcp://host:8786 -o m.bagwise[/cyan]
     """  # noqa: E501
     with user_errors(debug):
@@ -74,6 +78,7 @@ def fit(
         files = {"slides": slides, "delimiter": delimiter}
         chosen = opt.parse_settings(settings or [])
         how = {"model": model, "positive": positive, "seed": seed, "settings": chosen}
+        how["threshold"] = opt.threshold(sensitivity, specificity, cost)
         fit_and_save(tables, asked, scheduler, files, output, force, json, valid=valid, **how)
 
 
@@ -106,120 +111,6 @@ def fit_and_save(
     show_fit(fitted, path, json)
 
 
-def predict(
-    model: opt.ModelArg,
-    tables: opt.TablesArg,
-    bag: opt.Bag = None,
-    instances: opt.Instances = False,
-    given_labels: opt.GivenLabels = False,
-    label: opt.Label = None,
-    instance_label: opt.InstanceLabel = None,
-    output: opt.PredictionFile = None,
-    coords: opt.Coords = None,
-    tile_size: opt.TileSize = None,
-    slides: opt.Slides = None,
-    delimiter: opt.Delimiter = None,
-    scheduler: opt.Scheduler = None,
-    force: opt.Force = False,
-    json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Write the probability of every bag, or of every instance, with its standard deviation.
-
-    Features are found by the names stored in the model; labels are needed for --given-labels
-    only. Rows and ids are those of the table, in its order.
-
-    [bold]Examples[/bold]
-
-    [cyan]bagwise predict musk1.bagwise new.csv -o bags.csv[/cyan]
-
-    [cyan]bagwise predict m.bagwise cells.parquet --instances -o cells-with-p.parquet[/cyan]
-
-    [cyan]bagwise predict m.bagwise labelled.csv --given-labels[/cyan] (which instances are it?)
-
-    [cyan]bagwise predict m.bagwise slide.csv -o slide.geojson --tile-size 256[/cyan] (for QuPath)
-
-    [cyan]bagwise predict m.bagwise features/ -o tiles/ --tile-size 256[/cyan] (one file per slide)
-
-    [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
-
-    [cyan]bagwise predict m.bagwise parts/*.parquet --scheduler tcp://host:8786 -o folder[/cyan]
-    """
-    with user_errors(debug):
-        if scheduler is not None:
-            refuse_beside_scheduler(
-                slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords,
-                force=force, output=output == "-", given_labels=given_labels, label=label,
-                instance_label=instance_label,
-            )  # fmt: skip
-            folder = output or default_name(tables[0], ".predictions")
-            predict_on_cluster(model, tables, columns(bag), scheduler, folder, instances, json)
-            return
-        if not given_labels and (label or instance_label):
-            raise ValueError("labels are read for --given-labels only; add it, or leave them out")
-        asked = columns(bag, label, instance_label, coords)
-        how = {"instances": instances or given_labels, "tile_size": tile_size, "force": force}
-        files = {"slides": slides, "delimiter": delimiter}
-        predict_here(model, tables, asked, output, files, given_labels, json, **how)
-
-
-def predict_on_cluster(
-    model: str,
-    tables: list[str],
-    asked: "Columns",
-    scheduler: str,
-    folder: str,
-    instances: bool,
-    json: bool,
-) -> None:
-    """Have the workers of a cluster write the predictions, and say where."""
-    from bagwise.cli import sources
-    from bagwise.cli.output import print_json
-    from bagwise.models.persistence import load_two_class
-
-    with progress("predicting", json), sources.cluster(scheduler) as client:
-        fitted = load_two_class(model)
-        done = sources.predict_parts(fitted, tables, asked, client, folder, instances=instances)
-    if json:
-        print_json({"output": folder, "files": [str(path) for path in done]})
-    else:
-        say(f"wrote {len(done)} files to {folder}, one for each of {tables[0]} ...")
-
-
-def predict_here(
-    model: str,
-    tables: list[str],
-    asked: "Columns",
-    output: str | None,
-    files: dict[str, Any],
-    given_labels: bool,
-    json: bool,
-    **how: Any,
-) -> None:
-    """Write the predictions for one table, and say where."""
-    from bagwise.cli.output import check_output, print_json, write_predictions
-    from bagwise.cli.sources import naming, one_table
-    from bagwise.cli.workflow import labels_of
-
-    table = one_table(tables)
-    path = output or default_name(table, ".predictions.csv")
-    check_output(path, [model, table], how["force"], table_only=given_labels)
-    with progress("predicting", json or path == "-"):
-        # Labels that are not needed cannot be wrong.
-        skip = () if given_labels else ("label", "instance_label")
-        data, fitted = load_both(model, table, asked, skip=skip, **files)
-        told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
-        with naming(data.places):
-            found = fitted.predict_all(data.bags, y=told)
-        result = write_predictions(fitted, data, found, path, **how)
-    tell(data, json)
-    if json:
-        print_json(result)
-    elif path != "-":
-        several = f" in {result['files']} files" if result["files"] > 1 else ""
-        say(f"wrote {path}: {result['rows']} rows{several}; p_mean is of {result['positive']!r}")
-
-
 def evaluate(
     model: opt.ModelArg,
     table: opt.TableArg,
@@ -227,6 +118,9 @@ def evaluate(
     label: opt.Label = None,
     instance_label: opt.InstanceLabel = None,
     group: opt.Group = None,
+    sensitivity: opt.Sensitivity = None,
+    specificity: opt.Specificity = None,
+    cost: opt.Cost = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
     seed: opt.ResampleSeed = 0,
@@ -243,10 +137,14 @@ def evaluate(
     """
     with user_errors(debug):
         from bagwise.cli.output import print_json, show_scores
+        from bagwise.cli.sources import load_both
 
         asked = columns(bag, label, instance_label, group=group)
+        chosen = opt.threshold(sensitivity, specificity, cost)
         with progress("evaluating", json):
-            data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
+            data, fitted = load_both(
+                model, table, asked, chosen, slides=slides, delimiter=delimiter
+            )
             from bagwise.cli.workflow import evaluate_table
             from bagwise.models.metadata import seen_bags, seen_in_fit, seen_patients
 
@@ -272,6 +170,9 @@ def report(
     coords: opt.Coords = None,
     image: opt.ImageShape = None,
     title: opt.Title = None,
+    sensitivity: opt.Sensitivity = None,
+    specificity: opt.Specificity = None,
+    cost: opt.Cost = None,
     output: opt.PageFile = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
@@ -290,13 +191,17 @@ def report(
     """
     with user_errors(debug):
         from bagwise.cli.output import file_size, print_json
+        from bagwise.cli.sources import load_both
         from bagwise.core.files.atomic import check_result
 
         path = output or default_name(table, ".report.html")
         check_result(path, [model, table], overwrite=force)
         asked = columns(bag, label, instance_label, coords, group=group)
+        chosen = opt.threshold(sensitivity, specificity, cost)
         with progress("predicting", json):
-            data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
+            data, fitted = load_both(
+                model, table, asked, chosen, slides=slides, delimiter=delimiter
+            )
             from bagwise.report import write_report
 
             size = write_report(
@@ -336,12 +241,3 @@ def inspect(model: opt.ModelArg, json: opt.Json = False, debug: opt.Debug = Fals
             print_json(found)
         else:
             show_model(found)
-
-
-def load_both(model: str, table: str, asked: "Columns", **files: Any) -> "tuple[Table, Any]":
-    """The table and the model, the model first: it knows the columns."""
-    from bagwise.cli.sources import read_for_model
-    from bagwise.models.persistence import load_two_class
-
-    fitted = load_two_class(model)
-    return read_for_model(fitted, table, asked, **files), fitted

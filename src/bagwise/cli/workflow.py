@@ -17,6 +17,7 @@ from bagwise.bags import Bags
 from bagwise.bags.inputs import frame_per_bag
 from bagwise.bags.label_like import COPY, Signs, copies, describe, look
 from bagwise.bags.subsets import check_test_size
+from bagwise.cli.decisions import Decided
 from bagwise.cli.sources import naming, remembered
 from bagwise.core.inference.monitor import Callback
 from bagwise.distributed import DistributedData, training_data
@@ -74,6 +75,7 @@ def fit_table(
     settings: dict[str, Any] | None = None,
     command: str | None = None,
     callbacks: Sequence[Callback] = (),
+    threshold: dict[str, float] | None = None,
 ) -> Fitted:
     """Fit a model to a table; `valid` is the share of bags held out and scored.
 
@@ -99,8 +101,20 @@ def fit_table(
         "command": command,
         **origin(table.name, train),
     }
+    notes = [*([] if note is None else [note]), *leaks, *chosen(estimator, threshold)]
     scores = None if test is None else scored(estimator, test, seed)
-    return Fitted(estimator, scores, (*(() if note is None else (note,)), *leaks))
+    return Fitted(estimator, scores, tuple(notes))
+
+
+def chosen(model: Any, threshold: dict[str, float] | None) -> list[str]:
+    """Choose the threshold that is asked for; where that cannot be, the fit is not lost."""
+    if not threshold:
+        return []
+    try:
+        model.choose_threshold(**threshold)
+    except ValueError as error:
+        return [f"warning: no threshold was chosen, the more probable class is called: {error}"]
+    return []
 
 
 def bag_weights(table: Table, train: Bags) -> NDArray[Any] | None:
@@ -209,7 +223,7 @@ def labels_of(model: Any, table: Table, purpose: str) -> Array:
     return in_model_labels(model, table.bags.y, of_table=True)
 
 
-def bag_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
+def bag_frame(model: Any, table: Table, found: Predictions, more: Decided) -> pd.DataFrame:
     """One row per bag, in the order in which the bags first appear in the table."""
     import pandas as pd
 
@@ -218,7 +232,7 @@ def bag_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
     order = np.argsort(first, kind="stable")
     kept = [table.columns.bag, table.columns.label, table.columns.group]
     frame = table.rows.loc[:, [c for c in kept if c is not None]].iloc[first[order]]
-    _check_free(frame, ("n_instances", *PREDICTED))
+    _check_free(frame, ("n_instances", *PREDICTED, *more.of_bags))
     names = np.asarray(class_names(model), dtype=object)
     return pd.DataFrame(
         {
@@ -226,12 +240,13 @@ def bag_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
             "n_instances": bags.sizes[order],
             "p_mean": found.bag_p[order, 1],
             "p_std": found.bag_std[order],
-            "predicted": names[np.argmax(found.bag_p[order], axis=1)].tolist(),
+            "predicted": names[model.called_positive(found.bag_p[order]).astype(int)].tolist(),
+            **{name: values[order].tolist() for name, values in more.of_bags.items()},
         }
     )
 
 
-def instance_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame:
+def instance_frame(model: Any, table: Table, found: Predictions, more: Decided) -> pd.DataFrame:
     """The user's own rows in their order, with the predictions beside them."""
     import pandas as pd
 
@@ -248,6 +263,8 @@ def instance_frame(model: Any, table: Table, found: Predictions) -> pd.DataFrame
         values |= {"p_low": found.low, "p_high": found.high}
     if found.given is not None and found.given_std is not None:
         values |= {"p_given_labels": found.given[:, 1], "p_given_labels_std": found.given_std}
+    values |= {f"bag_{name}": of_bag[bags.bag_index] for name, of_bag in more.of_bags.items()}
+    values |= more.of_instances
     _check_free(table.rows, tuple(values))
     back = np.empty(bags.n_instances, dtype=np.int64)
     back[bags.row_index] = np.arange(bags.n_instances)
@@ -275,14 +292,18 @@ def scored(model: Any, bags: Bags, seed: int = 0) -> dict[str, Any]:
     has_truth = known is not None and bool(np.isfinite(known).any())
     if has_truth:
         both = model.predict_all(bags)
-        found = Given(model.classes_, both.bag_p, both.p)
+        found = Given(model.classes_, both.bag_p, both.p, model.called_positive)
     else:
-        found = Given(model.classes_, model.predict_proba(bags))
+        found = Given(model.classes_, model.predict_proba(bags), None, model.called_positive)
     return {
         "positive": class_names(model)[1],
         "bags": metrics.bag_scores(found, bags),
         "intervals": metrics.headline_intervals(
-            bags.y == model.classes_[1], found.bag_p, bags.groups, seed
+            bags.y == model.classes_[1],
+            found.bag_p,
+            bags.groups,
+            seed,
+            model.called_positive(found.bag_p),
         ),
         "instances": metrics.instance_scores(found, bags) if has_truth else None,
     }

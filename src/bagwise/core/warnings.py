@@ -13,6 +13,10 @@ class NearChanceWarning(UserWarning):
     """
 
 
+class ShiftWarning(UserWarning):
+    """Bags to predict look unlike those that the model was fitted to."""
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the caller outside of this package, however deep the reason lies."""
     package = __name__.partition(".")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ def write_geojson(
     tile_size: float,
     *,
     p_range: tuple[ArrayLike, ArrayLike] | None = None,
+    more: Mapping[str, ArrayLike] | None = None,
     names: ArrayLike | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -37,12 +38,14 @@ def write_geojson(
     tile_size : edge of a tile in the same pixels.
     p_range : both ends of the probability, (n,) each, where the model knows them: the
         measurements p_low and p_high.
+    more : further measurements by their names, (n,) each.
     names : (n,) shown as the name of each tile.
     """
     corners = np.asarray(coords, dtype=np.float64)
     measured = {"p_mean": p_mean, "p_std": p_std}
     if p_range is not None:
         measured |= {"p_low": p_range[0], "p_high": p_range[1]}
+    measured |= more or {}
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in measured.items()}
     if corners.ndim != 2 or corners.shape[1] != 2:
         raise ValueError(f"tiles need (n, 2) coordinates, got shape {corners.shape}")

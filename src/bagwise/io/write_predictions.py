@@ -28,7 +28,8 @@ def write_predictions(
 
     Columns: `bag_id`, with `instances=True` `row` (that of `bags.X`), then `p_<class>` for each
     class of the model, and `std`; instances that are calibrated also have `low` and `high`, both
-    ends of the probability of the positive class. Bags are read and predicted about `rows_at_once`
+    ends of the probability of the positive class. `p_novelty` says how unlike those of the fit bags
+    or instances are, see `ProbitVGPMIL.novelty`. Bags are read and predicted about `rows_at_once`
     instances at a time; the file appears when it is complete. `first_row` is the number of the
     first row of bags that are part of a larger set.
 
@@ -41,7 +42,7 @@ def write_predictions(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_predictions(model, bags, f"{folder}/p.parquet")
     ...     list(pd.read_parquet(f"{folder}/p.parquet").columns)
-    ['bag_id', 'p_0', 'p_1', 'std']
+    ['bag_id', 'p_0', 'p_1', 'std', 'p_novelty']
     """
     check_integer("rows_at_once", rows_at_once, at_least=1)
     arrow = require("pyarrow", what="writing Parquet files", extra="io")
@@ -81,4 +82,8 @@ def _columns(model: Any, part: Bags, first_row: int, instances: bool) -> dict[st
     else:
         p, std = model.predict_proba(part, return_std=True)
     columns |= {f"p_{c}": p[:, j] for j, c in enumerate(model.classes_)}
-    return columns | {"std": std} | ends
+    columns |= {"std": std} | ends
+    if getattr(model, "seen_instances_", None) is not None:
+        seen = model.seen_instances_.novelty(part)  # no warning: a part is no table
+        columns["p_novelty"] = seen.instances if instances else seen.bags
+    return columns

@@ -274,13 +274,23 @@ def _precision_on(true: Floats, false: Floats, grid: Floats) -> Floats:
 
 
 def headline_intervals(
-    positive: NDArray[np.bool_], p: Any, groups: Any = None, seed: int = 0
+    positive: NDArray[np.bool_],
+    p: Any,
+    groups: Any = None,
+    seed: int = 0,
+    called: NDArray[np.bool_] | None = None,
 ) -> dict[str, tuple[float, float]]:
     """The intervals of `bootstrap_scores`; none where there is one class only.
+
+    That of the accuracy is of bags `called` positive, by default where p > 1/2.
 
     >>> headline_intervals(np.array([True, True]), [0.2, 0.8])
     {}
     """
     if positive.all() or not positive.any():
         return {}
-    return bootstrap_scores(positive, p, groups=groups, random_state=seed)
+    found = bootstrap_scores(positive, p, groups=groups, random_state=seed)
+    if called is not None:
+        units = units_of(groups, positive.size)
+        found["accuracy"] = share_interval(called == positive, units, 0.95)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +45,7 @@ class Given:
     classes_: Any
     bag_p: Any = None  # (B, 2)
     p: Any = None  # (N, 2)
+    called_positive: Callable[[Any], Any] | None = None  # how bags are called, where not by 1/2
 
     def predict_proba(self, bags: Any) -> Any:
         """Those of the bags."""
@@ -59,7 +61,8 @@ def bag_scores(model: BagClassifier, bags: Any, y: ArrayLike | None = None) -> d
 
     Bags whose label is missing (None, NaN, or -1 where that is no label of the model) are left
     out. Scores that are undefined, such as an AUC of one class, are NaN. The counts of bags and
-    of decisions (`n`, `true_negatives`, ...) are in the same dictionary.
+    of decisions (`n`, `true_negatives`, ...) are in the same dictionary. Bags are called positive
+    where the model's `predict` does, by a threshold that was chosen or else by 1/2.
 
     >>> class Coin:
     ...     classes_ = np.array([0, 1])
@@ -74,7 +77,8 @@ def bag_scores(model: BagClassifier, bags: Any, y: ArrayLike | None = None) -> d
         raise ValueError("bag_scores needs labels, but bags.y is None; pass y=, one label per bag")
     if isinstance(bags, Bags):
         truth = in_bag_order(truth, bags.ids, "y")
-    return _all_scores(model.classes_, model.predict_proba(bags), truth, what="bag")
+    called = getattr(model, "called_positive", None)
+    return _all_scores(model.classes_, model.predict_proba(bags), truth, "bag", called)
 
 
 def instance_scores(
@@ -103,10 +107,16 @@ def instance_scores(
         )
     if isinstance(bags, Bags):
         refuse_table_of_other_rows(known, bags.row_index, "instance_scores")
-    return _all_scores(classes, model.predict_instance_proba(bags), known, what="instance")
+    return _all_scores(classes, model.predict_instance_proba(bags), known, "instance")
 
 
-def _all_scores(classes: ArrayLike, proba: Any, truth: Any, what: str) -> dict[str, float]:
+def _all_scores(
+    classes: ArrayLike,
+    proba: Any,
+    truth: Any,
+    what: str,
+    called: Callable[[Any], Any] | None = None,
+) -> dict[str, float]:
     columns = np.asarray(proba, dtype=np.float64)
     labels = as_vector(truth, "truth")
     if columns.shape != (labels.size, 2):
@@ -117,20 +127,22 @@ def _all_scores(classes: ArrayLike, proba: Any, truth: Any, what: str) -> dict[s
     known, positive = positive_by_classes(labels, np.asarray(classes))
     if not known.any():
         raise ValueError(f"all {labels.size} {what} labels are missing; pass at least one known")
-    return _score_table(positive[known], columns[known])
+    calls = columns[:, 1] if called is None else np.asarray(called(columns), dtype=np.float64)
+    return _score_table(positive[known], columns[known], calls[known])
 
 
-def _score_table(positive: Bools, columns: Floats) -> dict[str, float]:
-    counts = confusion_matrix(positive, columns)
+def _score_table(positive: Bools, columns: Floats, calls: Floats) -> dict[str, float]:
+    """All scores; `calls` are above 1/2 where a bag is called positive."""
+    counts = confusion_matrix(positive, calls)
     ranked = positive.any() and not positive.all()
     return {
         "n": int(positive.size),
         "roc_auc": roc_auc(positive, columns) if ranked else np.nan,
         "average_precision": average_precision(positive, columns) if positive.any() else np.nan,
-        "accuracy": accuracy(positive, columns),
-        "precision": precision(positive, columns),
-        "recall": recall(positive, columns),
-        "f1": f1(positive, columns),
+        "accuracy": accuracy(positive, calls),
+        "precision": precision(positive, calls),
+        "recall": recall(positive, calls),
+        "f1": f1(positive, calls),
         "log_likelihood": log_likelihood(positive, columns),
         "brier": brier(positive, columns),
         "expected_calibration_error": expected_calibration_error(positive, columns),

@@ -18,6 +18,7 @@ from bagwise.core.calibration.bags import (
     too_few,
     warn_of_left_out,
 )
+from bagwise.core.calibration.conformal import known_positives, left_out_bags
 from bagwise.core.calibration.instance_ends import InstanceCalibration
 from bagwise.core.calibration.instances import (
     INSTANCE_SCORES,
@@ -27,6 +28,7 @@ from bagwise.core.calibration.instances import (
     refuse_witness_rate,
 )
 from bagwise.core.calibration.left_out import LeftOut, Scorer, bags_to_leave_out
+from bagwise.core.calibration.novelty import seen_instances
 from bagwise.core.calibration.pooled import PooledRegression, bag_means
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
@@ -34,7 +36,7 @@ from bagwise.core.inference.monitor import Callback, Monitor, listening
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
-from bagwise.models._base import BagClassifierMIL
+from bagwise.models._decisions import DECISIONS, DecidingMIL
 from bagwise.models._refits import scores_by_refits
 from bagwise.models.bag_weights import bag_counts
 from bagwise.models.estimator import all_or_nothing, forget_earlier_fit
@@ -54,6 +56,7 @@ CALIBRATED = (
     "why_not_calibrated_",
     "instance_calibration_",
     "why_instances_not_calibrated_",
+    *DECISIONS,
 )
 
 register(BagCalibration)
@@ -61,7 +64,7 @@ register(PooledRegression)
 register(InstanceCalibration)
 
 
-class CalibratedMIL(BagClassifierMIL, abstract=True):
+class CalibratedMIL(DecidingMIL, abstract=True):
     """Fits that leave the model as it was where they fail; subclasses say what is fitted."""
 
     standardize: str | bool
@@ -96,6 +99,7 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
             with self._threads(bags):
                 self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
                 self._check_ranking(bags, T, counts)
+                self._keep_seen(bags, counts)
             self.classes_ = classes
             self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
             record_features(self, bags)
@@ -169,8 +173,7 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         Where `scores` of left-out bags are there already, nothing is fitted again. Bags that count
         nothing are no part of it.
         """
-        self.calibration_, self.instance_calibration_ = None, None
-        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+        self._not_calibrated(reasons)
         if None not in reasons:
             return
         some = bags_to_leave_out(bags, T, seed, counts)
@@ -187,11 +190,26 @@ class CalibratedMIL(BagClassifierMIL, abstract=True):
         if reasons[0] is None:
             means = bag_means(bags.X, bags.offsets)
             self.calibration_ = calibrate_with_means(found, T, means, self.posterior_.scale, counts)
+            self.left_out_bags_ = left_out_bags(
+                found, bags, T, means, self.posterior_.scale, counts
+            )
             warn_of_left_out(self.calibration_, found, bags, T, self._remedies)
         if reasons[1] is None:
             self.instance_calibration_ = calibrate_instances(
                 found.instance_logits, bags.offsets, T, known, self.witness_rate, counts
             )
+        self.left_out_positives_ = known_positives(found.instance_logits, bags, known, counts)
+
+    def _not_calibrated(self, reasons: Reasons) -> None:
+        """Nothing is calibrated yet, or ever where there are reasons."""
+        self.calibration_ = self.instance_calibration_ = None
+        self.left_out_bags_ = self.left_out_positives_ = self.operating_point_ = None
+        self.seen_instances_ = None
+        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+
+    def _keep_seen(self, bags: Bags, counts: Array | None) -> None:
+        posterior = getattr(self.posterior_, "posteriors", (self.posterior_,))[0]
+        self.seen_instances_ = seen_instances(bags, posterior.scale, posterior.seed, counts)
 
     def _fit_in_parts(self) -> bool:
         """Whether some of the bags can be predicted by themselves."""

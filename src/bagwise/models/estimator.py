@@ -25,9 +25,13 @@ class TwoClassEstimator(ClassifierMixin, BaseEstimator):
     classes_: Array
 
     def predict(self, X: Any) -> Array:
-        """The more probable class of each bag."""
+        """The more probable class of each bag, or that of a threshold that was chosen."""
         p = self.predict_proba(X)  # first, since it says what is wrong where there was no fit
-        return np.asarray(self.classes_[np.argmax(p, axis=1)])
+        return np.asarray(self.classes_[self.called_positive(np.asarray(p)).astype(np.intp)])
+
+    def called_positive(self, p: Array) -> NDArray[np.bool_]:
+        """Which bags with the probabilities (B, 2) `predict` calls positive."""
+        return np.asarray(p[:, 1] > p[:, 0])
 
     def predict_proba(self, X: Any) -> Any:
         """Probability of each class for each bag, columns in the order of `classes_`."""

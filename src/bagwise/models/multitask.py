@@ -107,8 +107,7 @@ class MultiTaskMIRVM(MIRVM):
             tuple(LinearPosterior.at(mode, fit.columns, seed) for mode in fit.modes),
         )
         self._store(fit, self.posterior_.posteriors[0].n_weights)
-        self.calibration_, self.instance_calibration_ = None, None
-        self.why_not_calibrated_, self.why_instances_not_calibrated_ = reasons
+        self._not_calibrated(reasons)
 
     _whole = "tasks share their penalties, and some may have few bags"
 
@@ -219,6 +218,14 @@ class MultiTaskMIRVM(MIRVM):
     def top_instances(self, X: Any, k: int = 1, *, task: Any = None) -> list[NDArray[np.intp]]:
         """For each bag the rows of its `k` most probable instances under one task's model."""
         return self.for_task(task).top_instances(X, k)
+
+    def suggest_instances(self, X: Any, k: int = 10, *, task: Any = None) -> NDArray[np.intp]:
+        """Rows whose labels would tell most of a task; see `MIRVM.suggest_instances`."""
+        return self.for_task(task).suggest_instances(X, k)
+
+    def suggest_bags(self, X: Any, k: int = 10, *, task: Any = None) -> NDArray[np.intp]:
+        """Bags whose labels would tell most of a task; see `MIRVM.suggest_bags`."""
+        return self.for_task(task).suggest_bags(X, k)
 
     def score(
         self, X: Any, y: ArrayLike | None = None, sample_weight: Any = None, *, task: Any = None

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from bagwise.core.calibration.bags import BagCalibration
 from bagwise.core.calibration.candidates import JudgedKernel
+from bagwise.core.calibration.conformal import LeftOutBags, Reference
 from bagwise.core.calibration.instance_ends import InstanceCalibration
+from bagwise.core.calibration.novelty import SeenInstances
+from bagwise.core.calibration.thresholds import OperatingPoint
 from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError
 from bagwise.core.parameters import check_choice, check_integer, check_number
@@ -27,6 +30,18 @@ _ADDED = {
     "why_not_calibrated_": "the model is of a version that did not calibrate it",
     "instance_calibration_": None,
     "why_instances_not_calibrated_": "the model is of a version that did not calibrate instances",
+    "left_out_bags_": None,
+    "left_out_positives_": None,
+    "operating_point_": None,
+    "seen_instances_": None,
+}
+
+# Parts that a model has or not, each of its own kind.
+_PARTS = {
+    "left_out_bags_": LeftOutBags,
+    "left_out_positives_": Reference,
+    "operating_point_": OperatingPoint,
+    "seen_instances_": SeenInstances,
 }
 
 
@@ -147,6 +162,10 @@ def _check_loaded(model: Any, fitted: Collection[str]) -> None:
     _check_calibration(model, fitted, "calibration_", "why_not_calibrated_", BagCalibration)
     names = ("instance_calibration_", "why_instances_not_calibrated_")
     _check_calibration(model, fitted, *names, InstanceCalibration)
+    for name in _PARTS.keys() & set(fitted):
+        part = getattr(model, name)
+        if not (part is None or isinstance(part, _PARTS[name])):
+            raise ValueError(f"{name} must be a {_PARTS[name].__name__} or None, got {part!r:.80}")
     if "candidates_" in fitted:
         tried = model.candidates_
         if not (isinstance(tried, tuple) and all(isinstance(c, JudgedKernel) for c in tried)):
@@ -154,6 +173,9 @@ def _check_loaded(model: Any, fitted: Collection[str]) -> None:
     pooled = getattr(getattr(model, "calibration_", None), "pooled", None)
     if pooled is not None and len(pooled.coef) != D:
         raise ValueError(f"n_features_in_ is {D}, its calibration is of {len(pooled.coef)}")
+    seen = getattr(model, "seen_instances_", None)
+    if seen is not None and len(seen.centre) != D:
+        raise ValueError(f"n_features_in_ is {D}, its seen instances have {len(seen.centre)}")
     check_integer("n_iter_", model.n_iter_, at_least=0)
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:

@@ -55,10 +55,21 @@ def describe_model(model: Any) -> dict[str, Any]:
         "kernel_choice": choice_line(getattr(model, "candidates_", ())),
         "mean": _number(model, "mean_"),
         "n_inducing": len(model.inducing_points_) if hasattr(model, "inducing_points_") else None,
+        "threshold": describe_threshold(model),
         **describe_fit(model),
         "selected": selected_features(model),
         "fitted": {k: v for k, v in fitted.items() if k not in _HIDDEN},
     }
+
+
+def describe_threshold(model: Any) -> dict[str, Any] | None:
+    """The threshold that was chosen, with what left-out bags say of it; None where none was."""
+    point = getattr(model, "operating_point_", None)
+    if point is None:
+        return None
+    plain = ("threshold", "interval", "asked", "sensitivity", "sensitivity_interval")
+    more = ("specificity", "specificity_interval", "n_positive", "n_negative")
+    return {name: getattr(point, name) for name in (*plain, *more)} | {"words": point.words()}
 
 
 def card_lines(about: dict[str, Any], between: str) -> list[tuple[str, Any]]:
@@ -70,6 +81,7 @@ def card_lines(about: dict[str, Any], between: str) -> list[tuple[str, Any]]:
     return [
         ("bag score", _bag_score_line(about)),
         ("instance score", about["instance_score"]),
+        ("called positive", about["threshold"] and f"from {about['threshold']['words']}"),
         ("inference", about["inference"]),
         ("kernel", about["kernel"]),
         ("kernel chosen", about["kernel_choice"]),

@@ -115,6 +115,20 @@ class CoupledPredictor:
         points, _ = standard_normal(LABEL_DRAWS, loadings.shape[1], self.posterior.seed)
         return BagDraws(self._link, mean, loadings, points, rest)
 
+    def draws_over_v(self, X: Array, offsets: Array, n: int) -> Iterator[BagDraws]:
+        """One bag after the other, over n draws of v; given v labels are taken as independent.
+
+        What neighbours share of v they share here too: f is averaged over them, in units of m_n's
+        own noise.
+        """
+        draws, M = self.posterior.draws(n), len(self.posterior.m)
+        for bag in self._bags(X):
+            mean, variance = self._instance_moments(bag)
+            root = np.sqrt(bag.coupling.diag())[:, None]
+            loadings = bag.coupling.solve(bag.G[:, :M]) / root
+            rest = np.maximum(variance - np.sum(loadings**2, axis=1), 0)
+            yield BagDraws(self._link, mean, loadings, draws.normal, rest)
+
     def predicted(
         self,
         X: Array,

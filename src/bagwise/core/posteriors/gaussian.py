@@ -189,6 +189,13 @@ class FeaturePosterior(ABC):
             for a, b in itertools.pairwise(ends):
                 yield BagDraws(self.link_function, mean[a:b], loadings[a:b], used, rest[a:b])
 
+    def draws_over_v(self, X: Array, offsets: Array, n: int) -> Iterator[BagDraws]:
+        """Consecutive whole bags, over n draws of v; residuals are taken as independent."""
+        cuts = bag_cuts(np.asarray(offsets), rows_per_chunk(X.shape[1]))
+        for first, last in itertools.pairwise(cuts):
+            A, kt = self.features(X[offsets[first] : offsets[last]])
+            yield BagDraws(self.link_function, self.c0 + A @ self.m, A, self.draws(n).v, kt)
+
     def _shared_latents(
         self, X: Array, A: Array, kt: Array, starts: Array, positive: Array | None = None
     ) -> tuple[Array, Array, Array]:

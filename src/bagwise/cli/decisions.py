@@ -1,0 +1,51 @@
+"""What is decided about bags and their instances, as columns of a table of predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.bags import Bags
+from bagwise.io.class_labels import class_names
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Columns beside probabilities: of bags (B,) and of instances (N,), in the order of Bags."""
+
+    of_bags: dict[str, Array]
+    of_instances: dict[str, Array]
+
+
+def decided(model: Any, bags: Bags, alpha: float | None) -> Decided:
+    """What is new, which labels bags may have, and which instances may be positive.
+
+    Each where the model can tell, labels where `alpha` is given.
+    """
+    of_bags: dict[str, Array] = {}
+    of_instances: dict[str, Array] = {}
+    if alpha is not None:
+        sets = model.predict_set(bags, alpha)
+        of_bags["possible"] = set_names(sets, class_names(model))
+        if model.left_out_positives_ is not None:
+            of_instances["may_be_positive"] = model.possible_positives(bags, alpha)
+    if model.seen_instances_ is not None:
+        found = model.novelty(bags)
+        of_bags["p_novelty"], of_instances["p_novelty"] = found.bags, found.instances
+    return Decided(of_bags, of_instances)
+
+
+def set_names(sets: Array, classes: list[Any]) -> Array:
+    """Each set in words.
+
+    >>> set_names(np.array([[True, False], [True, True], [False, False]]), ["no", "yes"]).tolist()
+    ['no', 'no or yes', 'neither']
+    """
+    negative, positive = map(str, classes)
+    names = np.array(["neither", negative, positive, f"{negative} or {positive}"], dtype=object)
+    return names[sets @ np.array([1, 2])]

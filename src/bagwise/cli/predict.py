@@ -1,0 +1,135 @@
+"""`bagwise predict`: probabilities and decisions for the bags of a table, or their instances."""
+
+from typing import TYPE_CHECKING, Any
+
+from bagwise.cli import options as opt
+from bagwise.cli.errors import progress, say, tell, user_errors
+from bagwise.cli.options import columns, default_name, refuse_beside_scheduler
+
+if TYPE_CHECKING:
+    from bagwise.io.columns import Columns
+
+
+def predict(
+    model: opt.ModelArg,
+    tables: opt.TablesArg,
+    bag: opt.Bag = None,
+    instances: opt.Instances = False,
+    given_labels: opt.GivenLabels = False,
+    label: opt.Label = None,
+    instance_label: opt.InstanceLabel = None,
+    output: opt.PredictionFile = None,
+    coords: opt.Coords = None,
+    tile_size: opt.TileSize = None,
+    alpha: opt.Alpha = None,
+    sensitivity: opt.Sensitivity = None,
+    specificity: opt.Specificity = None,
+    cost: opt.Cost = None,
+    slides: opt.Slides = None,
+    delimiter: opt.Delimiter = None,
+    scheduler: opt.Scheduler = None,
+    force: opt.Force = False,
+    json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Write the probability of every bag, or of every instance, with its standard deviation.
+
+    Features are found by the names stored in the model; labels are needed for --given-labels
+    only. Rows and ids are those of the table, in its order.
+
+    [bold]Examples[/bold]
+
+    [cyan]bagwise predict musk1.bagwise new.csv -o bags.csv[/cyan]
+
+    [cyan]bagwise predict m.bagwise cells.parquet --instances -o cells-with-p.parquet[/cyan]
+
+    [cyan]bagwise predict m.bagwise new.csv --alpha 0.1[/cyan] (which labels are possible?)
+
+    [cyan]bagwise predict m.bagwise labelled.csv --given-labels[/cyan] (which instances are it?)
+
+    [cyan]bagwise predict m.bagwise slide.csv -o slide.geojson --tile-size 256[/cyan] (for QuPath)
+
+    [cyan]bagwise predict m.bagwise features/ -o tiles/ --tile-size 256[/cyan] (one file per slide)
+
+    [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
+
+    [cyan]bagwise predict m.bagwise parts/*.parquet --scheduler tcp://host:8786 -o folder[/cyan]
+    """
+    with user_errors(debug):
+        if scheduler is not None:
+            refuse_beside_scheduler(
+                slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords,
+                force=force, output=output == "-", given_labels=given_labels, label=label,
+                instance_label=instance_label, alpha=alpha, sensitivity=sensitivity,
+                specificity=specificity, cost=cost,
+            )  # fmt: skip
+            folder = output or default_name(tables[0], ".predictions")
+            predict_on_cluster(model, tables, columns(bag), scheduler, folder, instances, json)
+            return
+        if not given_labels and (label or instance_label):
+            raise ValueError("labels are read for --given-labels only; add it, or leave them out")
+        asked = columns(bag, label, instance_label, coords)
+        how = {"instances": instances or given_labels, "tile_size": tile_size, "force": force}
+        chosen = opt.threshold(sensitivity, specificity, cost)
+        files = {"slides": slides, "delimiter": delimiter, "threshold": chosen}
+        predict_here(model, tables, asked, output, files, given_labels, alpha, json, **how)
+
+
+def predict_on_cluster(
+    model: str,
+    tables: list[str],
+    asked: "Columns",
+    scheduler: str,
+    folder: str,
+    instances: bool,
+    json: bool,
+) -> None:
+    """Have the workers of a cluster write the predictions, and say where."""
+    from bagwise.cli import sources
+    from bagwise.cli.output import print_json
+    from bagwise.models.persistence import load_two_class
+
+    with progress("predicting", json), sources.cluster(scheduler) as client:
+        fitted = load_two_class(model)
+        done = sources.predict_parts(fitted, tables, asked, client, folder, instances=instances)
+    if json:
+        print_json({"output": folder, "files": [str(path) for path in done]})
+    else:
+        say(f"wrote {len(done)} files to {folder}, one for each of {tables[0]} ...")
+
+
+def predict_here(
+    model: str,
+    tables: list[str],
+    asked: "Columns",
+    output: str | None,
+    files: dict[str, Any],
+    given_labels: bool,
+    alpha: float | None,
+    json: bool,
+    **how: Any,
+) -> None:
+    """Write the predictions for one table, and say where."""
+    from bagwise.cli.decisions import decided
+    from bagwise.cli.output import check_output, print_json, write_predictions
+    from bagwise.cli.sources import load_both, naming, one_table
+    from bagwise.cli.workflow import labels_of
+
+    table = one_table(tables)
+    path = output or default_name(table, ".predictions.csv")
+    check_output(path, [model, table], how["force"], table_only=given_labels)
+    with progress("predicting", json or path == "-"):
+        # Labels that are not needed cannot be wrong.
+        skip = () if given_labels else ("label", "instance_label")
+        data, fitted = load_both(model, table, asked, skip=skip, **files)
+        told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
+        with naming(data.places):
+            found = fitted.predict_all(data.bags, y=told)
+            more = decided(fitted, data.bags, alpha)
+        result = write_predictions(fitted, data, found, path, more=more, **how)
+    tell(data, json)
+    if json:
+        print_json(result)
+    elif path != "-":
+        several = f" in {result['files']} files" if result["files"] > 1 else ""
+        say(f"wrote {path}: {result['rows']} rows{several}; p_mean is of {result['positive']!r}")
