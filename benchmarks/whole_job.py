@@ -158,7 +158,10 @@ def shown(value: Any) -> str:
 
 
 def draw(path: Path, rows: list[dict[str, Any]]) -> None:
-    """AUC of new bags against seconds of a fit, one panel for each number of features."""
+    """AUC of new bags against seconds of a fit, one panel for each number of features.
+
+    Larger marks are of more instances.
+    """
     import matplotlib.pyplot as plt
 
     fits = [row for row in rows if row["auc"] is not None]
@@ -167,9 +170,10 @@ def draw(path: Path, rows: list[dict[str, Any]]) -> None:
     for axis, D in zip(np.atleast_1d(axes), widths, strict=True):
         for what in dict.fromkeys(row["what"] for row in fits):
             own = [row for row in fits if row["D"] == D and row["what"] == what]
-            axis.plot([r["seconds"] for r in own], [r["auc"] for r in own], "o-", label=what)
-            for row in own:
-                axis.annotate(f"{row['N']:.0e}", (row["seconds"], row["auc"]), fontsize=7)
+            seconds, aucs = ([row[name] for row in own] for name in ("seconds", "auc"))
+            (line,) = axis.plot(seconds, aucs, "-", label=what)
+            marks = [row["N"] ** 0.45 for row in own]
+            axis.scatter(seconds, aucs, marks, color=line.get_color())
         axis.set(xscale="log", xlabel="seconds of the fit", title=f"{D} features")
     np.atleast_1d(axes)[0].set_ylabel("AUC of new bags")
     np.atleast_1d(axes)[-1].legend(fontsize=8)
