@@ -191,9 +191,8 @@ class FeaturePosterior(ABC):
 
     def draws_over_v(self, X: Array, offsets: Array, n: int) -> Iterator[BagDraws]:
         """Consecutive whole bags, over n draws of v; residuals are taken as independent."""
-        cuts = bag_cuts(np.asarray(offsets), rows_per_chunk(X.shape[1]))
-        for first, last in itertools.pairwise(cuts):
-            A, kt = self.features(X[offsets[first] : offsets[last]])
+        for a, b in itertools.pairwise(offsets[bag_cuts(offsets, rows_per_chunk(X.shape[1]))]):
+            A, kt = self.features(X[a:b])
             yield BagDraws(self.link_function, self.c0 + A @ self.m, A, self.draws(n).v, kt)
 
     def _shared_latents(
