@@ -83,11 +83,7 @@ class SeenInstances:
         Bags that count nothing, by `counts`, are no part of it.
         """
         rng = np.random.default_rng(seed)
-        rows = np.flatnonzero(
-            np.ones(bags.n_instances) if counts is None else counts[bags.bag_index]
-        )
-        if len(rows) > MOST_ROWS:
-            rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
+        rows = rows_to_look_at(bags, rng, counts)
         X, bag = np.asarray(bags.X[rows], dtype=np.float64), bags.bag_index[rows]
         centre, variance = column_moments(X)
         unit = scale * (WIDTH * float(np.sqrt(np.sum(variance / scale**2))) or 1.0)
