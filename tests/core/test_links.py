@@ -144,6 +144,18 @@ def test_rare_labels_keep_their_digits(link: Link, mean: float, variance: float)
     np.testing.assert_allclose(found.std, std, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("mean", "variance", "log_p"),
+    [(-2000.0, 400.0, -1800.0), (-3000.0, 900.0, -2550.0), (-2000.0, 2500.0, -803.164)],
+)
+def test_labels_rarer_than_any_number(mean: float, variance: float, log_p: float) -> None:
+    """E e^f where the sigmoid's tail decides, P(f > 0) where the Gaussian's does (a nat or two)."""
+    found = Logistic().moments(np.array([mean]), np.array([variance]))
+    assert found.log_positive[0] == pytest.approx(log_p, rel=2e-3)
+    found = Logistic().moments(np.array([-mean]), np.array([variance]))
+    assert found.log_negative[0] == pytest.approx(log_p, rel=2e-3)
+
+
 @each_link
 @pytest.mark.parametrize("p", [1e-9, 1e-12])
 def test_deviations_of_confident_labels(link: Link, p: float) -> None:
