@@ -95,7 +95,7 @@ def _models(folder: Path) -> Reader:
         model = bw.load(path)
         try:
             p = model.predict_proba(bags)
-        except ValueError:
+        except (ValueError, FloatingPointError):
             return  # parts of which each is fine may predict nothing
         assert np.all((p >= 0) & (p <= 1))
 

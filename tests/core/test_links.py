@@ -144,6 +144,18 @@ def test_rare_labels_keep_their_digits(link: Link, mean: float, variance: float)
     np.testing.assert_allclose(found.std, std, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("mean", "variance", "log_p"),
+    [(-2000.0, 400.0, -1800.0), (-3000.0, 900.0, -2550.0), (-2000.0, 2500.0, -803.164)],
+)
+def test_labels_rarer_than_any_number(mean: float, variance: float, log_p: float) -> None:
+    """E e^f where the sigmoid's tail decides, P(f > 0) where the Gaussian's does (a nat or two)."""
+    found = Logistic().moments(np.array([mean]), np.array([variance]))
+    assert found.log_positive[0] == pytest.approx(log_p, rel=2e-3)
+    found = Logistic().moments(np.array([-mean]), np.array([variance]))
+    assert found.log_negative[0] == pytest.approx(log_p, rel=2e-3)
+
+
 @each_link
 @pytest.mark.parametrize("p", [1e-9, 1e-12])
 def test_deviations_of_confident_labels(link: Link, p: float) -> None:
@@ -181,7 +193,7 @@ def test_moments_at_extremes_are_probabilities(link: Link) -> None:
     assert np.all((found.std >= 0) & (found.std <= 0.5))
 
 
-@pytest.mark.parametrize("kt", [0.0, 1e-6, 0.01, 0.1, 1.0, 4.0, 10.0, 30.0, 150.0])
+@pytest.mark.parametrize("kt", [0.0, 1e-6, 0.01, 0.1, 1.0, 4.0, 30.0, 150.0, 3e3, 1e12])
 @each_link
 def test_smoothing_averages_over_the_residual(link: Link, kt: float) -> None:
     f = np.linspace(-20, 20, 81)[None]
@@ -196,7 +208,7 @@ def test_smoothing_averages_over_the_residual(link: Link, kt: float) -> None:
 
 @each_link
 def test_rows_of_any_width_are_smoothed_each_by_itself(link: Link) -> None:
-    f, kt = np.linspace(-9, 9, 36).reshape(4, 9), np.array([0.01, 9.0, 1.0, 5.0])
+    f, kt = np.linspace(-9, 9, 36).reshape(4, 9), np.array([0.01, 9.0, 1e5, 5.0])
     together = link.log_smoothed(f, kt, second=True)
     for i in range(4):
         alone = link.log_smoothed(f[i : i + 1], kt[i : i + 1], second=True)

@@ -34,7 +34,14 @@ from readers import MAKERS, NEED_TORCH, Reader, make_reader, outcome, reader_nam
 
 FIRST, INPUTS = 5_000_000, 40
 # Found by `make fuzz` once, in the order of the readers: crashes, and errors of other libraries.
-FOUND = {"feather": [85], "hdf5 rows": [0, 525], "pictures": [211, 576], "voc": [305, 781]}
+FOUND: dict[str, list[int]] = {
+    "feather": [85],
+    "hdf5 rows": [0, 525],
+    "pictures": [211, 576],
+    "voc": [305, 781],
+    "dicom": [22800],
+    "checkpoints": [20230, 20609],
+}
 
 
 @pytest.fixture(scope="module", params=list(MAKERS))

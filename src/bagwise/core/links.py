@@ -19,6 +19,7 @@ SQRT_2_OVER_PI = 0.7978845608028654
 # that step and reach (errors below 1e-6); wider ones go on halving the step.
 HERMITE = ((1e-4, 1), (0.2, 3), (0.5, 5))
 TRAPEZOID = ((1.4, 1.0, 6.0), (2.8, 0.5, 8.0), (5.6, 0.25, 9.0))
+WIDEST = 44.8  # beyond which exp(r) leaves the numbers, and moments of single averages take over
 TRAPEZOID_WIDTHS = (1.0, 3.0, 9.0)  # classes of single averages, each with steps 0.8 / width
 REACH = 8.0  # standard deviations on either side of an integrand's mode
 FEW_ANGLES, MANY_ANGLES = 6, 24
@@ -156,6 +157,11 @@ class Logistic(Link):
             first[rows] = found[0]
             if ratio is not None:
                 ratio[rows] = found[1]
+        if len(wide := np.flatnonzero(sd >= WIDEST)):
+            found_wide = self.moments(f[wide], kt[wide][:, None])
+            first[wide] = found_wide.log_negative
+            if ratio is not None:
+                ratio[wide] = found_wide.log_ratio
         return first, ratio
 
 
@@ -309,7 +315,7 @@ def _smoothing_rules(sd: Array) -> Iterator[tuple[Array, Array, Array]]:
         last = width
     widest, (width, step, reach) = float(np.max(sd, initial=0.0)), TRAPEZOID[0]
     rules = iter(TRAPEZOID)
-    while last <= widest:
+    while last <= widest and last < WIDEST:
         width, step, reach = next(rules, (2 * width, step / 2, reach + 1))
         nodes = np.arange(-reach, reach + step / 2, step)
         yield from _with_rows(sd, last, width, nodes, np.exp(-0.5 * nodes**2))

@@ -145,7 +145,7 @@ def read_dicom_bags(
         name = _bag_name(series, bag_id)
         if name in bags:
             raise DicomError(
-                f"two series have the {bag_id} {name!r}; name bags by bag_id='SeriesInstanceUID'"
+                f"two series have the {bag_id} {name!r:.80}; pass bag_id='SeriesInstanceUID'"
             )
         images = windowed(series.hounsfield, windows)
         bags[name] = (series, images if size is None else _shrunk(images, size, name))
@@ -226,8 +226,8 @@ def _read_slice(pydicom: Any, path: Path) -> Slice:
 def _slice_of(data: Any, path: Path) -> Slice:
     if data.get("Modality") != "CT":
         raise DicomError(
-            f"{path} is of modality {data.get('Modality')!r}, not CT: its pixels are no Hounsfield "
-            "units; put other series elsewhere"
+            f"{path} is of modality {data.get('Modality')!r:.80}, not CT: its pixels are no "
+            "Hounsfield units; put other series elsewhere"
         )
     position = _numbers(data, "ImagePositionPatient", 3, path)
     orientation = _numbers(data, "ImageOrientationPatient", 6, path)
@@ -286,7 +286,7 @@ def _numbers(data: Any, keyword: str, count: int, path: Path) -> NDArray[np.floa
     except (TypeError, ValueError):
         numbers = np.array([])
     if numbers.shape != (count,) or not np.all(np.isfinite(numbers)):
-        raise DicomError(f"{keyword} of {path} must be {count} finite numbers; got {value}")
+        raise DicomError(f"{keyword} of {path} must be {count} finite numbers; got {value!s:.80}")
     return numbers
 
 

@@ -218,7 +218,7 @@ def _check_delimiter(header: list[str], sep: str, name: str) -> None:
 def _check_distinct(header: Sequence[str], name: str) -> None:
     if len(set(header)) < len(header):
         twice = next(name for name, count in Counter(header).items() if count > 1)
-        raise TableError(f"{name} has the column {twice!r} twice; column names must be distinct")
+        raise TableError(f"{name} has the column {twice!r:.80} twice; names must be distinct")
 
 
 def _read_text(

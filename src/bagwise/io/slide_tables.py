@@ -87,7 +87,9 @@ def list_slides(
     paths = [_find(Path(folder), row[slide]) for row in rows]
     absent = [row[slide] for row, path in zip(rows, paths, strict=True) if path is None]
     if absent:
-        what = f"{len(absent)} of {len(rows)} slides have no file in {folder}, e.g. {absent[0]!r}"
+        what = (
+            f"{len(absent)} of {len(rows)} slides have no file in {folder}, e.g. {absent[0]!r:.80}"
+        )
         if missing == "error" or len(absent) == len(rows):
             raise FileNotFoundError(
                 f"{what}; extract their features, or leave them out (missing='drop' in Python)"
@@ -170,7 +172,7 @@ def _read_rows(path: Path, columns: dict[str, str]) -> list[dict[str, str]]:
 def _find(folder: Path, slide: str) -> Path | None:
     """The file of a slide; its name must not lead out of the folder."""
     if Path(slide).name != slide:
-        raise TableError(f"slide {slide!r} is a path, not a name; give the name of its file only")
+        raise TableError(f"slide {slide!r:.80} is a path, not a name; give its name only")
     of_image = Path(slide).suffix.lower() in IMAGE_ENDINGS  # some lists carry it: s1.svs
     stems = {slide, Path(slide).stem if of_image else slide}
     for below in FOLDERS:

@@ -258,3 +258,15 @@ def test_scaled_curvature_has_no_third_derivatives() -> None:
     np.testing.assert_allclose(scaled.weigh(np.eye(len(z))), b[:, None] * W * b, atol=1e-12)
     for name in ("trace_gradient", "third", "kappa", "rank_one"):
         assert not hasattr(scaled, name)
+
+
+@each_link
+@pytest.mark.parametrize("H", [np.inf, 50.0])
+def test_all_negative_is_the_product_over_the_bag(link: str, H: float) -> None:
+    z, targets = problem(supervised=False, seed=3)
+    found = BagLikelihood(LINKS[link], H).log_all_negative(z, targets)
+    expected = np.add.reduceat(LINKS[link].log_negative(z), targets.starts)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    z, targets = problem(supervised=True, seed=3)
+    found = BagLikelihood(LINKS[link], H).log_all_negative(z, targets)
+    np.testing.assert_array_equal(np.isneginf(found), targets.settled)

@@ -228,7 +228,7 @@ def _check_member(info: zipfile.ZipInfo) -> None:
     if name.startswith(("/", "\\")) or ".." in name or "\x00" in name:
         crafted(f"the member name {name!r:.80} is unsafe")
     if name != _HEADER and not _ARRAY_NAME.fullmatch(name):
-        raise ModelFileError(f"unexpected member {name!r}; load a file made by save(), unchanged")
+        raise ModelFileError(f"unexpected member {name!r:.80}; load a file as save() made it")
     if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
         crafted(f"the member {name!r} is compressed")
     if info.flag_bits & 0x1:
@@ -260,7 +260,7 @@ def _checked_header(header: Any) -> dict[str, Any]:
         raise ModelFileError("not a bagwise model file: wrong format; load one made by save()")
     schema = header.get("schema")
     if type(schema) is not int or schema < 1:
-        raise ModelFileError(f"the schema is {schema!r}, not a version; save the model again")
+        raise ModelFileError(f"the schema is {schema!r:.40}, not a version; save the model again")
     if schema > SCHEMA_VERSION:
         raise ModelFileError(
             f"bagwise {header.get('bagwise')!s:.40} wrote it with schema {schema}, this one reads "

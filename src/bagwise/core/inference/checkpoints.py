@@ -231,7 +231,14 @@ def _is_reached(fit: State) -> bool:
     if set(fit) != {"done", "stage", "state"} or not isinstance(fit["stage"], str):
         return False
     states = [*fit["done"].values(), fit["state"]] if isinstance(fit["done"], dict) else [0]
-    return all(state is None or isinstance(state, dict) for state in states)
+    return all(state is None or (isinstance(state, dict) and _has_folds(state)) for state in states)
+
+
+def _has_folds(state: State) -> bool:
+    """Whether the folds of bags, if a stage cut some, count from 0: fits go through all of them."""
+    folds = state.get("folds", np.zeros(1, np.int64))
+    whole = isinstance(folds, np.ndarray) and folds.dtype.kind == "i" and folds.ndim == 1
+    return bool(whole and np.all((folds >= 0) & (folds < len(folds))))
 
 
 def _is_prepared(prepared: State) -> bool:
