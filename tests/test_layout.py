@@ -57,6 +57,7 @@ OPTIONAL = [
     "PIL",
     "cv2",
     "pooch",
+    "shapely",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from bagwise.core.files.codec import ModelFileError, register
 from bagwise.core.files.modelfile import SCHEMA_VERSION, read_state, write_state
+from bagwise.io.annotations import AnnotationError, annotate_bags, read_annotations
 from bagwise.io.columns import Columns
 from bagwise.io.dicom import (
     CT_WINDOWS,
@@ -28,6 +29,7 @@ from bagwise.io.write_tables import write_table
 __all__ = [
     "CT_WINDOWS",
     "SCHEMA_VERSION",
+    "AnnotationError",
     "CTSeries",
     "Columns",
     "DicomError",
@@ -39,8 +41,10 @@ __all__ = [
     "SlideFileError",
     "Table",
     "TableError",
+    "annotate_bags",
     "find_series",
     "grid_stride",
+    "read_annotations",
     "read_dicom_bags",
     "read_dicom_series",
     "read_image",
