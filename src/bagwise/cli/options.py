@@ -138,6 +138,10 @@ ImageShape = Annotated[
     tuple[int, int] | None,
     typer.Option(metavar="H W", help="Features are the pixels of images of this size."),
 ]
+CompareWith = Annotated[
+    str | None,
+    typer.Option("--compare", metavar="MODEL", help="Another model file, scored on the same bags."),
+]
 Title = Annotated[str | None, typer.Option(help="Title of the page.")]
 PageFile = Annotated[
     str | None, typer.Option("--output", "-o", help="Page; TABLE.report.html by default.")

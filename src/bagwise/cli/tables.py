@@ -180,6 +180,7 @@ def report(
     coords: opt.Coords = None,
     image: opt.ImageShape = None,
     title: opt.Title = None,
+    compare: opt.CompareWith = None,
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
@@ -198,6 +199,8 @@ def report(
     [cyan]bagwise report musk1.bagwise test.csv[/cyan]
 
     [cyan]bagwise report m.bagwise cells.parquet --coords x y -o report.html[/cyan]
+
+    [cyan]bagwise report new.bagwise test.csv --compare old.bagwise[/cyan]
     """
     with user_errors(debug):
         from bagwise.cli.output import file_size, print_json
@@ -212,8 +215,10 @@ def report(
             data, fitted = load_both(
                 model, table, asked, chosen, slides=slides, delimiter=delimiter
             )
+            from bagwise.models.persistence import load_two_class
             from bagwise.report import write_report
 
+            other = None if compare is None else load_two_class(compare)
             size = write_report(
                 path,
                 fitted,
@@ -224,6 +229,8 @@ def report(
                 command=command_line(),
                 seed=seed,
                 overwrite=force,
+                compare=other,
+                compare_name=compare or "",
             )
         tell(data, json)
         if json:
