@@ -18,7 +18,8 @@ LAYERS = [
     ("core.warnings",),
     ("kernels", "densities"),
     ("bags",),
-    ("core.parameters", "core.linalg", "core.links", "core.threads"),
+    ("core.parameters", "core.linalg", "core.smoothing", "core.threads"),
+    ("core.links",),
     ("core.features", "core.residuals"),
     ("core.files",),
     ("core.likelihoods",),
@@ -58,6 +59,7 @@ OPTIONAL = [
     "PIL",
     "cv2",
     "pooch",
+    "shapely",
 ]
 
 

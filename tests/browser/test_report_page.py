@@ -107,6 +107,21 @@ def test_filters_narrow_the_list(page: Any, model: ProbitVGPMIL, bags: Bags) -> 
         assert sorted(listed(page)) == sorted(bags.ids[kept].tolist()), value
 
 
+def test_decisions_can_be_filtered_and_are_told(page: Any, model: ProbitVGPMIL, bags: Bags) -> None:
+    sets, novelty = model.predict_set(bags, 0.1), model.novelty(bags).bags
+    page.select_option("#which", "expert")
+    assert sorted(listed(page)) == sorted(bags.ids[sets[:, 0] == sets[:, 1]].tolist())
+    page.select_option("#which", "novel")
+    assert sorted(listed(page)) == sorted(bags.ids[novelty <= 0.05].tolist())
+    page.select_option("#which", "all")
+    page.locator("#rows tr", has_text="slide_05").click()
+    words = {(True, False): "0", (False, True): "1", (True, True): "0 or 1"}
+    assert f"it may be {words.get(tuple(sets[5]), 'neither')}" in page.inner_text(".verdict")
+    assert page.locator("#roc circle.point").count() == 1
+    assert page.inner_text("#summary").startswith("Of 40 bags the model calls")
+    assert page.locator("#confusion tbody td").count() == 4
+
+
 def test_a_bag_opens_with_bars_maps_and_images(page: Any, bags: Bags) -> None:
     page.locator("#rows tr", has_text="slide_05").click()
     assert page.inner_text("#detail h3") == "slide_05"

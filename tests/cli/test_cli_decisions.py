@@ -152,6 +152,6 @@ def test_bags_are_suggested_too(fitted: Path) -> None:
     model, frame = bw.load(fitted / "m.bagwise"), pd.read_csv(fitted / "cells.csv")
     own = bw.Bags.from_frame(frame, bag="slide", label=None, features=["area", "shade"])
     assert slides == own.ids[model.suggest_bags(own, 3)].tolist()
-    assert "for GeoJSON" in refused(
-        "suggest", fitted / "m.bagwise", fitted / "cells.csv", "-o", fitted / "a.geojson"
-    )
+    command = ("suggest", fitted / "m.bagwise", fitted / "cells.csv", "-o")
+    assert "is for GeoJSON" in refused(*command, fitted / "a.geojson", "--bags")
+    assert "--tile-size is for GeoJSON" in refused(*command, fitted / "a.csv", "--tile-size", "9")

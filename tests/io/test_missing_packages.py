@@ -25,6 +25,7 @@ BAGS = [np.zeros((2, 4)), np.ones((2, 4))]
         ("pydicom", "io", lambda: bw.io.read_dicom_bags(".")),
         ("pydicom", "io", lambda: bw.io.read_dicom_series(".")),
         ("pydicom", "io", lambda: bw.io.find_series(".")),
+        ("shapely", "io", lambda: bw.io.read_annotations("a.geojson", [[0, 0]], classes={"T": 1})),
         ("PIL.Image", "io", lambda: bw.io.read_image("a.png")),
         ("pandas", "io", lambda: bw.io.read_table("a.csv")),
         ("torch", "torch", lambda: bw.deep.AttentionMIL().fit(BAGS, [0, 1])),

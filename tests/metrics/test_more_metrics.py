@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 from sklearn.calibration import calibration_curve
 
 import bagwise as bw
@@ -219,3 +219,28 @@ def test_win_tie_loss_by_a_slow_loop() -> None:
     assert metrics.win_tie_loss(a, b, margin=2.0) == (0, 100, 0)
     with pytest.raises(ValueError, match="margin"):
         metrics.win_tie_loss(a, b, margin=-1)
+
+
+def test_paired_differences_cover_the_truth() -> None:
+    """Two scores of known areas: 95 % intervals of their difference hold it about as often."""
+    rng = np.random.default_rng(0)
+    truth = special.ndtr(2 / np.sqrt(2)) - special.ndtr(1 / np.sqrt(2))
+    inside, n_trials = 0, 200
+    for _ in range(n_trials):
+        y = np.arange(80) % 2
+        noise = rng.normal(size=80)
+        strong, weak = noise + 2 * y, noise + rng.normal(size=80) * 1e-9 + y
+        found = bw.metrics.paired_differences(y, special.expit(strong), special.expit(weak))
+        inside += found["roc_auc"].low <= truth <= found["roc_auc"].high
+    assert abs(inside / n_trials - 0.95) < 5 * np.sqrt(0.95 * 0.05 / n_trials)
+
+
+def test_paired_differences_count_groups_once() -> None:
+    rng = np.random.default_rng(1)
+    y = np.arange(40) % 2
+    a, b = (special.expit(rng.normal(size=40) + scale * y) for scale in (2, 1))
+    one = bw.metrics.paired_differences(y, a, b)["brier"]
+    rep = {"y_true": np.repeat(y, 3), "p_a": np.repeat(a, 3), "p_b": np.repeat(b, 3)}
+    grouped = bw.metrics.paired_differences(**rep, groups=np.repeat(np.arange(40), 3))["brier"]
+    np.testing.assert_allclose(grouped, one)
+    assert bw.metrics.paired_differences(**rep)["brier"].low > grouped.low

@@ -114,10 +114,33 @@ Specificity = Annotated[
 Cost = Annotated[
     float | None, typer.Option(help="False alarms that a missed positive bag is worth, e.g. 10.")
 ]
-TileSize = Annotated[float | None, typer.Option(help="Edge of a tile in pixels, for .geojson.")]
+TileSize = Annotated[
+    float | None,
+    typer.Option(help="Edge of a tile in pixels, for .geojson and --annotations."),
+]
+Annotations = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Annotations of QuPath with one BAG.geojson per bag, or for some: labels of tiles.",
+    ),
+]
+AnnotatedClasses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--class",
+        metavar="NAME=LABEL",
+        help="What a class of the annotations means: 1, 0, or nothing to leave it out, e.g. "
+        "--class Tumor=1; may be repeated.",
+    ),
+]
 ImageShape = Annotated[
     tuple[int, int] | None,
     typer.Option(metavar="H W", help="Features are the pixels of images of this size."),
+]
+CompareWith = Annotated[
+    str | None,
+    typer.Option("--compare", metavar="MODEL", help="Another model file, scored on the same bags."),
 ]
 Title = Annotated[str | None, typer.Option(help="Title of the page.")]
 PageFile = Annotated[
@@ -163,6 +186,21 @@ def threshold(
     if len(given) > 1:
         raise ValueError(f"one threshold is chosen; pass one of {' and '.join(given)}")
     return asked_for(**asked) if given else {}
+
+
+def annotated_classes(pairs: list[str] | None) -> dict[str | None, int | None]:
+    """What classes of annotations mean; the name of annotations without a class is empty.
+
+    >>> annotated_classes(["Tumor=1", "Artefact="])
+    {'Tumor': 1, 'Artefact': None}
+    """
+    found: dict[str | None, int | None] = {}
+    for pair in pairs or []:
+        name, equals, label = pair.rpartition("=")
+        if not equals or label not in ("1", "0", ""):
+            raise ValueError(f"--class takes NAME=1, NAME=0 or NAME=, got {pair!r}")
+        found[name or None] = int(label) if label else None
+    return found
 
 
 def default_name(table: str, ending: str) -> str:

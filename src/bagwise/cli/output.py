@@ -13,6 +13,7 @@ import numpy as np
 
 from bagwise.cli.decisions import Decided
 from bagwise.cli.errors import printable, say
+from bagwise.cli.sources import tile_corners
 from bagwise.cli.workflow import bag_frame, instance_frame
 from bagwise.core.files.atomic import check_result, refuse_existing
 from bagwise.io.class_labels import class_names
@@ -47,12 +48,12 @@ SCORES = {
 
 def check_output(path: str, sources: list[str], force: bool, *, table_only: bool = False) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
-    if table_only and (_is_folder(path) or path.lower().endswith(GEOJSON_ENDS)):
+    if table_only and is_geojson(path):
         raise ValueError(
             f"this writes a table, but {path} is for GeoJSON; end the output in .csv, .tsv, "
             ".parquet or .feather"
         )
-    if path == "-" or _is_folder(path):
+    if path == "-" or is_folder(path):
         return
     check_result(path, sources, overwrite=force)
     if not path.lower().endswith(GEOJSON_ENDS):
@@ -73,10 +74,9 @@ def write_predictions(
     """Write predictions in the format that `path` names; returns what was written."""
     positive = class_names(model)[1]
     done = {"output": path, "bags": len(table.bags), "positive": positive}
-    if _is_folder(path):
-        return done | _write_tiles(table, found, more, _tile_files(table, path), tile_size, force)
-    if path.lower().endswith(GEOJSON_ENDS):
-        return done | _write_tiles(table, found, more, [path], tile_size, force)
+    if is_geojson(path):
+        files = tile_files(table, path) if is_folder(path) else [path]
+        return done | _write_tiles(model, table, found, more, files, tile_size, force)
     if not has_text(path):
         table = replace(table, rows=with_numbers(table.rows))
     frame = (instance_frame if instances else bag_frame)(model, table, found, more)
@@ -84,11 +84,12 @@ def write_predictions(
     return done | {"rows": len(frame), "files": 1}
 
 
-def _is_folder(path: str) -> bool:
+def is_folder(path: str) -> bool:
+    """Whether a path names a folder, which need not be there yet."""
     return path.endswith(("/", os.sep)) or os.path.isdir(path)
 
 
-def _tile_files(table: Table, folder: str) -> list[str]:
+def tile_files(table: Table, folder: str) -> list[str]:
     """The file of each bag in a folder, which is made: QuPath users look for one per slide."""
     names = [str(i) for i in table.bags.ids.tolist()]
     for name in names:
@@ -101,7 +102,13 @@ def _tile_files(table: Table, folder: str) -> list[str]:
     return [os.path.join(folder, f"{name}.geojson") for name in names]
 
 
+def is_geojson(path: str) -> bool:
+    """Whether GeoJSON is written: to that file, or to a folder of files."""
+    return is_folder(path) or path.lower().endswith(GEOJSON_ENDS)
+
+
 def _write_tiles(
+    model: Any,
     table: Table,
     found: Predictions,
     more: Decided,
@@ -110,9 +117,7 @@ def _write_tiles(
     force: bool,
 ) -> dict[str, int]:
     """Write the tiles of each bag to its file, in the order of its rows."""
-    bags = table.bags
-    if bags.coords is None or bags.coords.shape[1] != 2:
-        raise ValueError("GeoJSON needs two coordinates per instance; name them with --coords X Y")
+    bags, corners = table.bags, tile_corners(table)
     if tile_size is None:
         raise ValueError("GeoJSON tiles need a size in pixels; pass e.g. --tile-size 256")
     if len(bags) != len(files):
@@ -124,7 +129,7 @@ def _write_tiles(
         for file in files:
             refuse_existing(file)
     low, high = found.low, found.high
-    corners = bags.coords if table.pixels is None else table.pixels[bags.row_index]
+    called = np.asarray(class_names(model), dtype=object)[np.argmax(found.p, axis=1)]
     for b, file in enumerate(files):
         rows = slice(int(bags.offsets[b]), int(bags.offsets[b + 1]))
         write_geojson(
@@ -133,6 +138,7 @@ def _write_tiles(
             found.p[rows, 1],
             found.std[rows],
             tile_size,
+            classes=called[rows],
             p_range=None if low is None or high is None else (low[rows], high[rows]),
             more={name: values[rows] for name, values in more.of_instances.items()},
             names=None if bags.instance_ids is None else bags.instance_ids[rows],

@@ -18,6 +18,7 @@ from bagwise.bags import Bags
 from bagwise.bags.messages import InputError
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
+from bagwise.io.annotations import annotate_bags
 from bagwise.io.class_labels import class_names
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.frames import require_io
@@ -37,19 +38,54 @@ def read_to_fit(
     *,
     slides: str | None = None,
     delimiter: str | None = None,
+    annotations: str | None = None,
+    **meaning: Any,
 ) -> Table:
-    """Bags to fit: of one table, of a folder with its CSV, or of files that a cluster reads."""
+    """Bags to fit: of one table, of a folder with its CSV, or of files that a cluster reads.
+
+    `annotations` is a folder of instance labels; `meaning` says what they are, see `_annotated`.
+    """
     if client is not None:
         table = _read_parts(paths, columns, client)
     elif slides is not None:
-        return _read_slides(one_table(paths), slides, columns)
+        table = _read_slides(one_table(paths), slides, columns)
     else:
         table = read_table(one_table(paths), columns, delimiter=delimiter)
+    if annotations is not None:
+        table = _annotated(table, annotations, **meaning)
+    elif meaning.get("classes") or meaning.get("tile_size") is not None:
+        raise ValueError("--class and --tile-size are for --annotations; pass their folder too")
     if table.bags.y is None:
         raise TableError(
             f"{table.name}: no column looks like bag labels; name it", argument="label"
         )
     return table
+
+
+def _annotated(
+    table: Table, folder: str, *, classes: dict[str | None, int | None], tile_size: float | None
+) -> Table:
+    """A table with labels of instances from annotations of its bags."""
+    if tile_size is None:
+        raise ValueError(
+            "--annotations need the size of tiles in pixels; pass e.g. --tile-size 256"
+        )
+    if not classes:
+        raise ValueError("say what the classes of --annotations mean, e.g. --class Tumor=1")
+    bags = annotate_bags(
+        table.bags, folder, classes=classes, tile_size=tile_size, coords=tile_corners(table)
+    )
+    known = np.asarray(bags.instance_labels)
+    note = f"annotations in {folder}: {np.sum(known == 1)} positive, {np.sum(known == 0)} negative"
+    return replace(table, bags=bags, notes=(*table.notes, note))
+
+
+def tile_corners(table: Table) -> Any:
+    """(N, 2) corners of the tiles in pixels, in the order of the bags."""
+    bags = table.bags
+    if bags.coords is None or bags.coords.shape[1] != 2:
+        raise ValueError("tiles need two coordinates per instance; name them with --coords X Y")
+    return bags.coords if table.pixels is None else table.pixels[bags.row_index]
 
 
 def one_table(paths: Sequence[str]) -> str:

@@ -9,7 +9,13 @@ from bagwise.cli.errors import progress, say, tell, user_errors
 from bagwise.cli.options import columns, default_name
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from bagwise.io.tables import Table
+    from bagwise.models._base import Predictions
+
+TO_LABEL = "to label"  # the class of suggestions in QuPath
 
 Number = Annotated[int, typer.Option("--number", "-k", help="How many to suggest.", min=1)]
 WholeBags = Annotated[bool, typer.Option("--bags", help="Bags instead of instances.")]
@@ -18,8 +24,8 @@ SuggestionFile = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help=".csv, .tsv (.gz), .parquet, .feather, or - for standard output; TABLE.next.csv by "
-        "default.",
+        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, FOLDER/ for one .geojson per bag, or "
+        "- for standard output; TABLE.next.csv by default.",
     ),
 ]
 
@@ -33,6 +39,7 @@ def suggest(
     label: opt.Label = None,
     instance_label: opt.InstanceLabel = None,
     coords: opt.Coords = None,
+    tile_size: opt.TileSize = None,
     output: SuggestionFile = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
@@ -50,34 +57,40 @@ def suggest(
     [cyan]bagwise suggest m.bagwise cells.csv -k 20[/cyan]
 
     [cyan]bagwise suggest m.bagwise unlabelled.parquet --bags -o next.csv[/cyan]
-    """
+
+    [cyan]bagwise suggest m.bagwise features/ -o next/ --tile-size 256[/cyan] (annotations for QuPath)
+    """  # noqa: E501
     with user_errors(debug):
-        from bagwise.cli.output import check_output, print_json
+        from bagwise.cli.output import check_output, is_geojson, print_json
         from bagwise.cli.sources import load_both
         from bagwise.io.write_tables import write_table
 
         path = output or default_name(table, ".next.csv")
-        check_output(path, [model, table], force, table_only=True)
+        check_output(path, [model, table], force, table_only=bags)
+        if tile_size is not None and not is_geojson(path):
+            raise ValueError(f"--tile-size is for GeoJSON, but {path} is a table; leave it out")
         asked = columns(bag, label, instance_label, coords)
         with progress("looking for questions", json or path == "-"):
             data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
-            frame = suggestions(fitted, data, number, bags=bags)
-            write_table(frame, path, overwrite=force)
+            chosen, found = suggested(fitted, data, number, bags=bags)
+            if is_geojson(path):
+                write_annotations(data, found, chosen, path, tile_size, force=force)
+            else:
+                frame = suggestion_frame(fitted, data, found, chosen, bags=bags)
+                write_table(frame, path, overwrite=force)
         tell(data, json)
         what = "bags" if bags else "instances"
         if json:
-            print_json({"output": path, "suggested": len(frame), "of": what})
+            print_json({"output": path, "suggested": len(chosen), "of": what})
         elif path != "-":
-            say(f"wrote {path}: {len(frame)} {what} to label, best first")
+            say(f"wrote {path}: {len(chosen)} {what} to label, best first")
 
 
-def suggestions(model: Any, table: "Table", k: int, *, bags: bool) -> Any:
-    """The rows of a table that are suggested, best first, with what the model says of them."""
-    import numpy as np
-
-    from bagwise.cli.decisions import Decided
+def suggested(
+    model: Any, table: "Table", k: int, *, bags: bool
+) -> "tuple[NDArray[np.intp], Predictions]":
+    """Rows of `table.bags.X`, or numbers of bags, best first, and what the model says of all."""
     from bagwise.cli.sources import naming
-    from bagwise.cli.workflow import bag_frame, instance_frame
     from bagwise.io.class_labels import in_model_labels
 
     own = table.bags
@@ -85,7 +98,19 @@ def suggestions(model: Any, table: "Table", k: int, *, bags: bool) -> Any:
         if own.y is not None:
             own = own.with_labels(in_model_labels(model, own.y, of_table=True))
         chosen = model.suggest_bags(own, k) if bags else model.suggest_instances(own, k)
-        found = model.predict_all(own)
+        return chosen, model.predict_all(own)
+
+
+def suggestion_frame(
+    model: Any, table: "Table", found: "Predictions", chosen: "NDArray[np.intp]", *, bags: bool
+) -> Any:
+    """The rows of a table that are suggested, best first, with what the model says of them."""
+    import numpy as np
+
+    from bagwise.cli.decisions import Decided
+    from bagwise.cli.workflow import bag_frame, instance_frame
+
+    own = table.bags
     frame = (bag_frame if bags else instance_frame)(model, table, found, Decided({}, {}))
     if bags:  # in the order in which they first appear in the table
         order = np.argsort(np.minimum.reduceat(own.row_index, own.offsets[:-1]), kind="stable")
@@ -95,3 +120,44 @@ def suggestions(model: Any, table: "Table", k: int, *, bags: bool) -> Any:
     frame = frame.iloc[places].reset_index(drop=True)
     frame.insert(0, "rank", np.arange(1, len(frame) + 1))
     return frame
+
+
+def write_annotations(
+    table: "Table",
+    found: "Predictions",
+    chosen: "NDArray[np.intp]",
+    path: str,
+    tile_size: float | None,
+    *,
+    force: bool,
+) -> None:
+    """Suggested tiles as annotations of the class "to label", named by their rank."""
+    import numpy as np
+
+    from bagwise.cli.output import is_folder, tile_files
+    from bagwise.cli.sources import tile_corners
+    from bagwise.io.geojson import write_geojson
+
+    corners, bag = tile_corners(table), table.bags.bag_index[chosen]
+    if tile_size is None:
+        raise ValueError("GeoJSON tiles need a size in pixels; pass e.g. --tile-size 256")
+    files = tile_files(table, path) if is_folder(path) else [path] * len(table.bags)
+    if not is_folder(path) and len(table.bags) > 1:
+        raise ValueError(
+            f"a GeoJSON file is of one image, but the table has {len(table.bags)} bags; end the "
+            "output in / for a folder with one file per bag, e.g. -o next/"
+        )
+    for b in np.unique(bag):
+        own = bag == b
+        rows, rank = chosen[own], 1 + np.flatnonzero(own)
+        write_geojson(
+            files[b],
+            corners[rows],
+            found.p[rows, 1],
+            found.std[rows],
+            tile_size,
+            kind="annotation",
+            classes=np.full(len(rows), TO_LABEL),
+            names=rank.astype(str),
+            overwrite=force,
+        )

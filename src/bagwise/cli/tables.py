@@ -42,6 +42,9 @@ def fit(
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
     output: opt.ModelFile = None,
+    annotations: opt.Annotations = None,
+    classes: opt.AnnotatedClasses = None,
+    tile_size: opt.TileSize = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
     seed: opt.Seed = 0,
@@ -64,21 +67,28 @@ def fit(
 
     [cyan]bagwise fit train.csv --sensitivity 0.95[/cyan] (of 100 positive bags call 95 so)
 
+    [cyan]bagwise fit features/ --slides slides.csv --annotations qupath/ --class Tumor=1 --tile-size 256[/cyan]
+
     [cyan]bagwise fit parts/*.parquet --scheduler tcp://host:8786 -o m.bagwise[/cyan]
     """  # noqa: E501
     with user_errors(debug):
         if scheduler is not None:
-            refuse_beside_scheduler(slides=slides, delimiter=delimiter, valid=valid, weight=weight)
+            refuse_beside_scheduler(
+                slides=slides, delimiter=delimiter, valid=valid, weight=weight,
+                annotations=annotations,
+            )  # fmt: skip
         if slides is not None and weight is not None:
             raise ValueError(
                 "--weight names a column of a table of instances, and --slides reads features of "
                 "slides from files; leave --weight out, or fit in Python with sample_weight="
             )
         asked = columns(bag, label, instance_label, coords, z, group, features, weight)
-        files = {"slides": slides, "delimiter": delimiter}
+        files: dict[str, Any] = {"slides": slides, "delimiter": delimiter}
         chosen = opt.parse_settings(settings or [])
         how = {"model": model, "positive": positive, "seed": seed, "settings": chosen}
         how["threshold"] = opt.threshold(sensitivity, specificity, cost)
+        files |= {"annotations": annotations, "tile_size": tile_size}
+        files["classes"] = opt.annotated_classes(classes)
         fit_and_save(tables, asked, scheduler, files, output, force, json, valid=valid, **how)
 
 
@@ -170,6 +180,7 @@ def report(
     coords: opt.Coords = None,
     image: opt.ImageShape = None,
     title: opt.Title = None,
+    compare: opt.CompareWith = None,
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
@@ -188,6 +199,8 @@ def report(
     [cyan]bagwise report musk1.bagwise test.csv[/cyan]
 
     [cyan]bagwise report m.bagwise cells.parquet --coords x y -o report.html[/cyan]
+
+    [cyan]bagwise report new.bagwise test.csv --compare old.bagwise[/cyan]
     """
     with user_errors(debug):
         from bagwise.cli.output import file_size, print_json
@@ -202,8 +215,10 @@ def report(
             data, fitted = load_both(
                 model, table, asked, chosen, slides=slides, delimiter=delimiter
             )
+            from bagwise.models.persistence import load_two_class
             from bagwise.report import write_report
 
+            other = None if compare is None else load_two_class(compare)
             size = write_report(
                 path,
                 fitted,
@@ -214,6 +229,8 @@ def report(
                 command=command_line(),
                 seed=seed,
                 overwrite=force,
+                compare=other,
+                compare_name=compare or "",
             )
         tell(data, json)
         if json:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from bagwise.core.smoothing import WIDEST, smoothed_logistic, smoothing_rules
+
 Array = NDArray[Any]
 
 SQRT_HALF = 0.7071067811865476
 LOG_SQRT_2PI = 0.9189385332046727
 SQRT_2_OVER_PI = 0.7978845608028654
-# Averages over draws of f: up to that width, so many Gauss-Hermite nodes, or a trapezoid rule with
-# that step and reach (errors below 1e-6); wider ones go on halving the step.
-HERMITE = ((1e-4, 1), (0.2, 3), (0.5, 5))
-TRAPEZOID = ((1.4, 1.0, 6.0), (2.8, 0.5, 8.0), (5.6, 0.25, 9.0))
-WIDEST = 44.8  # beyond which exp(r) leaves the numbers, and moments of single averages take over
 TRAPEZOID_WIDTHS = (1.0, 3.0, 9.0)  # classes of single averages, each with steps 0.8 / width
 REACH = 8.0  # standard deviations on either side of an integrand's mode
 FEW_ANGLES, MANY_ANGLES = 6, 24
@@ -149,11 +145,11 @@ class Logistic(Link):
     def log_smoothed(self, f: Array, kt: Array, *, second: bool) -> tuple[Array, Array | None]:
         sd = np.sqrt(kt)
         first, ratio = np.empty(f.shape, f.dtype), np.empty(f.shape, f.dtype) if second else None
-        for rows, nodes, weights in _smoothing_rules(sd):
+        for rows, nodes, weights in smoothing_rules(sd):
             # Beyond exp(88) float32 has no numbers.
             x = f[rows] if nodes[-1] * np.max(sd[rows]) < 80 else f[rows].astype(np.float64)
             c = np.exp(nodes[:, None] * sd[rows]).astype(x.dtype)[:, :, None]
-            found = _smoothed_logistic(x, c, weights.astype(x.dtype), second)
+            found = smoothed_logistic(x, c, weights.astype(x.dtype), second)
             first[rows] = found[0]
             if ratio is not None:
                 ratio[rows] = found[1]
@@ -304,52 +300,3 @@ def _wide_moments(distance: Array, sd: Array) -> tuple[Array, Array]:
     relative = np.maximum(1 - density / first, first) / first - 1  # E[p]^2 <= E[p^2] <= E[p]
     with np.errstate(divide="ignore"):
         return np.where(gone, tail, np.log(first)), np.where(gone, -tail, np.log(relative))
-
-
-def _smoothing_rules(sd: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Rows that share a rule by their width, its nodes in units of sd, and its weights."""
-    last = 0.0
-    for width, n in HERMITE:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
-        yield from _with_rows(sd, last, width, nodes, weights)
-        last = width
-    widest, (width, step, reach) = float(np.max(sd, initial=0.0)), TRAPEZOID[0]
-    rules = iter(TRAPEZOID)
-    while last <= widest and last < WIDEST:
-        width, step, reach = next(rules, (2 * width, step / 2, reach + 1))
-        nodes = np.arange(-reach, reach + step / 2, step)
-        yield from _with_rows(sd, last, width, nodes, np.exp(-0.5 * nodes**2))
-        last = width
-
-
-def _with_rows(
-    sd: Array, above: float, up_to: float, nodes: Array, weights: Array
-) -> Iterator[tuple[Array, Array, Array]]:
-    """The rule, if any row has a width in [above, up_to)."""
-    rows = np.flatnonzero((sd >= above) & (sd < up_to))
-    if len(rows):
-        yield rows, nodes, weights / weights.sum()
-
-
-def _smoothed_logistic(
-    f: Array, c: Array, weights: Array, second: bool
-) -> tuple[Array, Array | None]:
-    """log E[P] and log E[P^2] - 2 log E[P], P = sigmoid(-f - r), over nodes c = exp(r), (k, n, 1).
-
-    With t = exp(-|f|) the rarer label has probability t x, x = c / (1 + t c): no digit is lost
-    on either side. Nodes are symmetric, so that c serves for 1 / c.
-    """
-    t = np.exp(-np.abs(f))
-    first = np.zeros_like(t)
-    for ck, weight in zip(c, weights, strict=True):
-        first += weight * (ck / (1 + t * ck))
-    negative_is_rare = f > 0
-    common = np.log1p(-t * first)
-    log_first = np.where(negative_is_rare, np.log(first) - f, common)
-    if not second:
-        return log_first, None
-    spread = np.zeros_like(t)
-    for ck, weight in zip(c, weights, strict=True):
-        spread += weight * (ck / (1 + t * ck) - first) ** 2
-    scale = np.where(negative_is_rare, 1 / first, t * np.exp(-common))
-    return log_first, np.log1p(spread * scale**2)

@@ -21,12 +21,12 @@ from bagwise.detection.proposals import (
 )
 from bagwise.detection.voc import (
     Annotation,
-    AnnotationError,
     read_boxes_json,
     read_voc,
     write_boxes_json,
     write_voc,
 )
+from bagwise.io.annotations import AnnotationError
 
 __all__ = [
     "Annotation",

@@ -18,14 +18,11 @@ from xml.parsers import expat
 
 from bagwise.bags.boxes import Box, Detection
 from bagwise.core.files.atomic import atomic_file
-from bagwise.core.files.reading import UnreadableFileError, check_regular, one_error
+from bagwise.core.files.reading import check_regular, one_error
+from bagwise.io.annotations import AnnotationError
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
-
-
-class AnnotationError(UnreadableFileError):
-    """An annotation file is damaged, unsafe or not what it is taken for."""
 
 
 @dataclass(frozen=True)

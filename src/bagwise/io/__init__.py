@@ -3,6 +3,7 @@
 from bagwise.core.files.codec import ModelFileError, register
 from bagwise.core.files.modelfile import SCHEMA_VERSION, read_state, write_state
 from bagwise.core.files.reading import UnreadableFileError
+from bagwise.io.annotations import AnnotationError, annotate_bags, read_annotations
 from bagwise.io.columns import Columns
 from bagwise.io.dicom import (
     CT_WINDOWS,
@@ -29,6 +30,7 @@ from bagwise.io.write_tables import write_table
 __all__ = [
     "CT_WINDOWS",
     "SCHEMA_VERSION",
+    "AnnotationError",
     "CTSeries",
     "Columns",
     "DicomError",
@@ -41,8 +43,10 @@ __all__ = [
     "Table",
     "TableError",
     "UnreadableFileError",
+    "annotate_bags",
     "find_series",
     "grid_stride",
+    "read_annotations",
     "read_dicom_bags",
     "read_dicom_series",
     "read_image",

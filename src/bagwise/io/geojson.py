@@ -1,4 +1,4 @@
-"""Predictions as GeoJSON for QuPath: one square per tile, written as a stream."""
+"""Tiles as GeoJSON for QuPath, with predictions or as annotations, written as a stream."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.core.files.atomic import atomic_file
+from bagwise.core.parameters import check_choice
 
 
 def write_geojson(
@@ -20,6 +21,8 @@ def write_geojson(
     p_std: ArrayLike,
     tile_size: float,
     *,
+    kind: str = "tile",
+    classes: ArrayLike | None = None,
     p_range: tuple[ArrayLike, ArrayLike] | None = None,
     more: Mapping[str, ArrayLike] | None = None,
     names: ArrayLike | None = None,
@@ -36,6 +39,8 @@ def write_geojson(
     coords : (n, 2) the upper left corner of each tile, in pixels of the full-resolution image.
     p_mean, p_std : (n,) probability of the positive class and its standard deviation.
     tile_size : edge of a tile in the same pixels.
+    kind : "tile", or "annotation" for objects that can be edited in QuPath.
+    classes : (n,) names of the classes that QuPath gives them.
     p_range : both ends of the probability, (n,) each, where the model knows them: the
         measurements p_low and p_high.
     more : further measurements by their names, (n,) each.
@@ -57,10 +62,14 @@ def write_geojson(
         )
     if not 0 < tile_size < np.inf:
         raise ValueError(f"tile_size must be a positive number of pixels, got {tile_size!r}")
-    labels = None if names is None else np.asarray(names)
+    check_choice("kind", kind, ("tile", "annotation"))
+    texts = {"name": names, "classification": classes}
+    told = {key: np.asarray(values) for key, values in texts.items() if values is not None}
+    if any(values.shape != (len(corners),) for values in told.values()):
+        raise ValueError(f"names and classes need one text per tile, {len(corners)}")
     with atomic_file(path, overwrite=overwrite) as file:
         file.write(b'{"type":"FeatureCollection","features":[')
-        for i, feature in enumerate(_features(corners, columns, float(tile_size), labels)):
+        for i, feature in enumerate(_features(corners, columns, float(tile_size), kind, told)):
             file.write((",\n" if i else "\n").encode())
             file.write(json.dumps(feature, separators=(",", ":"), allow_nan=False).encode())
         file.write(b"\n]}\n")
@@ -70,16 +79,19 @@ def _features(
     corners: NDArray[np.float64],
     measured: dict[str, NDArray[np.float64]],
     edge: float,
-    names: NDArray[Any] | None,
+    kind: str,
+    told: dict[str, NDArray[Any]],
 ) -> Iterator[dict[str, Any]]:
     for i, (x, y) in enumerate(corners.tolist()):
         ring = [[x, y], [x + edge, y], [x + edge, y + edge], [x, y + edge], [x, y]]
         properties: dict[str, Any] = {
-            "objectType": "tile",
+            "objectType": kind,
             "measurements": {name: float(values[i]) for name, values in measured.items()},
         }
-        if names is not None:
-            properties["name"] = str(names[i])
+        if "name" in told:
+            properties["name"] = str(told["name"][i])
+        if "classification" in told:
+            properties["classification"] = {"name": str(told["classification"][i])}
         yield {
             "type": "Feature",
             "geometry": {"type": "Polygon", "coordinates": [ring]},

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.bags.inputs import REMEDY, has_decimal_commas
-from bagwise.bags.messages import ROW, InputError, Note, show
+from bagwise.bags.messages import ROW, InputError, show
 from bagwise.io.columns import (
     ROLES,
     Columns,
@@ -40,7 +40,7 @@ class Table:
     bags: Bags
     rows: pd.DataFrame  # all columns that are not features, in the order of the file
     columns: Columns
-    notes: tuple[Note, ...]
+    notes: tuple[str, ...]  # notes of guesses among them
     places: Places
     pixels: NDArray[Any] | None = None  # of the rows, where coords of the bags count grid cells
 

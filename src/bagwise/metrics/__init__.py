@@ -22,9 +22,11 @@ from bagwise.metrics.calibration import (
     reliability_curve,
 )
 from bagwise.metrics.comparison import (
+    Difference,
     PairedTest,
     WinTieLoss,
     corrected_resampled_ttest,
+    paired_differences,
     win_tie_loss,
 )
 from bagwise.metrics.froc import (
@@ -52,6 +54,7 @@ from bagwise.metrics.uncertainty import SelectiveRisk, selective_risk, within_ba
 __all__ = [
     "FROC",
     "Band",
+    "Difference",
     "FROCBand",
     "PairedTest",
     "ReliabilityCurve",
@@ -74,6 +77,7 @@ __all__ = [
     "headline_intervals",
     "instance_scores",
     "log_likelihood",
+    "paired_differences",
     "precision",
     "precision_recall_band",
     "recall",

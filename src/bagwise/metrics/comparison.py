@@ -1,4 +1,4 @@
-"""Whether one model is better than another over folds or over data sets."""
+"""Whether one model is better than another over bags, folds or data sets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bagwise.core.parameters import check_number
+from bagwise.metrics.inputs import labels_and_columns, tails
+from bagwise.metrics.intervals import auc_influence, units_of
+from bagwise.metrics.scores import roc_auc
 
 Floats = NDArray[np.float64]
 
@@ -61,6 +64,71 @@ def corrected_resampled_ttest(
     else:
         t = mean / np.sqrt(variance * (1 / n + share / (1 - share)))
     return PairedTest(mean, float(t), float(2 * stats.t.sf(abs(t), n - 1)))
+
+
+class Difference(NamedTuple):
+    """Scores of two models on the same bags, and the interval of a - b."""
+
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+
+
+def paired_differences(
+    y_true: ArrayLike,
+    p_a: ArrayLike,
+    p_b: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    level: float = 0.95,
+    pos_label: Any = None,
+) -> dict[str, Difference]:
+    """Compare two models on the same bags: `roc_auc`, `log_likelihood` and `brier`, a - b.
+
+    Intervals are of Student's t with the variance of what each bag, or group of bags (`groups`),
+    moves the difference by; for the area under the ROC curve these are DeLong's placements. They
+    are those of new bags of the same kind, as far as these are many.
+
+    >>> y = [0, 0, 0, 1, 1, 1]
+    >>> good, poor = [0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0.4, 0.3, 0.6, 0.5, 0.4, 0.7]
+    >>> found = paired_differences(y, good, poor)["roc_auc"]
+    >>> round(found.a, 3), round(found.difference, 3), found.low < found.difference < found.high
+    (1.0, 0.278, True)
+    """
+    positive, columns_a = labels_and_columns(y_true, p_a, pos_label)
+    _, columns_b = labels_and_columns(y_true, p_b, pos_label)
+    units = units_of(groups, positive.size)
+    t = stats.t.ppf(tails(level)[1], max(len(np.unique(units)) - 1, 1))
+    found = {}
+    for name, (of_a, own_a), (of_b, own_b) in zip(
+        ("roc_auc", "log_likelihood", "brier"),
+        *(_scores_with_influence(positive, columns) for columns in (columns_a, columns_b)),
+        strict=True,
+    ):
+        error = float(t) * _error(own_a - own_b, units)
+        found[name] = Difference(of_a, of_b, of_a - of_b, of_a - of_b - error, of_a - of_b + error)
+    return found
+
+
+def _scores_with_influence(
+    positive: NDArray[np.bool_], columns: Floats
+) -> list[tuple[float, Floats]]:
+    """AUC, log-likelihood and Brier score, each with how far every label moves it."""
+    p = columns[:, 1]
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.where(positive, p, columns[:, 0]))
+    means = (np.maximum(logs, np.log(np.finfo(np.float64).tiny)), (p - positive) ** 2)
+    area = roc_auc(positive, p), auc_influence(positive, p)
+    return [area, *((float(v.mean()), (v - v.mean()) / v.size) for v in means)]
+
+
+def _error(influence: Floats, units: NDArray[Any]) -> float:
+    """Standard error of a sum of influences, whose units are independent."""
+    sums = np.bincount(np.unique(units, return_inverse=True)[1], influence)
+    k = len(sums)
+    return float(np.sqrt(np.sum(sums**2) * k / max(k - 1, 1)))
 
 
 class WinTieLoss(NamedTuple):

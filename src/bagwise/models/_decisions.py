@@ -236,9 +236,10 @@ class DecidingMIL(BagClassifierMIL, abstract=True):
             T = bag_targets(self, bags, None).astype(np.float64)
             known_labels(bags, T == 1, noisy=self._bag_labels_may_be_wrong())
         unknown = np.full(bags.n_instances, np.nan) if known is None else np.asarray(known)
-        draws, likelihood = self._draws_over_v(bags)
-        states = BagStates(bags.offsets, T, unknown, self._calibrated_level(bags, T))
-        rows = suggested_instances(draws, states, likelihood, k, self.posterior_.seed)
+        with self._predicting(bags):
+            states = BagStates(bags.offsets, T, unknown, self._calibrated_level(bags, T))
+            draws, likelihood = self._draws_over_v(bags)
+            rows = suggested_instances(draws, states, likelihood, k, self.posterior_.seed)
         if not len(rows):
             raise ValueError(
                 "no instance is left to ask about: labels of all are known, or settled by those of "
@@ -254,8 +255,9 @@ class DecidingMIL(BagClassifierMIL, abstract=True):
         """
         check_integer("k", k, at_least=1)
         bags = bags_to_predict(self, X)
-        draws, likelihood = self._draws_over_v(bags)
-        return suggested_bags(draws, bags.offsets, likelihood, k, self.posterior_.seed)
+        with self._predicting(bags):
+            draws, likelihood = self._draws_over_v(bags)
+            return suggested_bags(draws, bags.offsets, likelihood, k, self.posterior_.seed)
 
     def _calibrated_level(self, bags: Bags, T: Array) -> Array | None:
         """(N,) P(y_n = 1), of positive bags given that they are so, where it is calibrated."""

@@ -16,7 +16,19 @@ from bagwise.bags import Bags
 from bagwise.io.class_labels import class_names, in_model_labels
 from bagwise.models._base import Predictions
 from bagwise.models.metadata import seen_in_fit
+from bagwise.report.decisions import (
+    ALPHA,
+    NOVEL,
+    Decisions,
+    comparison,
+    confusion,
+    decide,
+    group_rows,
+    operating_point,
+)
+from bagwise.report.headline import headline, score_limits
 from bagwise.report.model_card import card_lines, describe_model, filled
+from bagwise.report.summary import summary, warnings_of
 
 Array = NDArray[Any]
 SCALE = 10_000  # probabilities are written as whole numbers of this
@@ -24,13 +36,6 @@ SCALE = 10_000  # probabilities are written as whole numbers of this
 MAX_INSTANCES = 100_000
 MAX_THUMBNAIL_BYTES = 1_500_000
 GRID = 4095  # coordinates are written as whole numbers of the bag's extent
-HEADLINES = {
-    "roc_auc": ("ROC AUC", "Chance that a positive bag is ranked above a negative one."),
-    "accuracy": ("Accuracy", "Share of bags called rightly at probability 1/2."),
-    "average_precision": ("Average precision", "Area under the precision-recall curve."),
-    "log_likelihood": ("Log-likelihood", "Mean log probability of the true label; 0 is best."),
-    "brier": ("Brier score", "Mean squared error of the probability; 0 is best."),
-}
 
 
 def page_content(
@@ -42,6 +47,8 @@ def page_content(
     image_shape: tuple[int, int] | None = None,
     command: str | None = None,
     seed: int = 0,
+    compare: Any = None,
+    compare_name: str = "the other model",
 ) -> dict[str, Any]:
     """Everything a page shows, with the predictions of `model` for `bags`."""
     labels = None if bags.y is None else in_model_labels(model, bags.y)
@@ -49,17 +56,29 @@ def page_content(
     found = model.predict_all(bags.with_instance_labels(None), y=labels)
     truth = None if labels is None else labels == model.classes_[1]
     classes = class_names(model)
+    decisions = decide(model, bags, found)
+    limits = {} if truth is None else score_limits(truth, found, decisions, bags.groups, seed)
+    other = None
+    if compare is not None:
+        other = comparison(model, compare, compare_name, bags, found, truth)
     return {
         "title": title,
         "negative": str(classes[0]),
         "positive": str(classes[1]),
         "scale": SCALE,
-        "headline": headline(truth, found, bags.groups, seed),
-        "bags": bag_columns(bags, truth, found),
+        "summary": summary(model, bags, found, decisions, truth, limits, classes),
+        "cautions": warnings_of(model, bags, decisions, truth, limits),
+        "headline": headline(truth, found, decisions, limits),
+        "bags": bag_columns(bags, truth, found, decisions),
+        "alpha": ALPHA,
+        "novel": NOVEL,
+        "confusion": confusion(decisions, truth),
+        "groups": group_rows(bags, found, decisions, truth),
+        "comparison": other,
         "instances": instance_columns(bags, found, image_shape),
         "image": None if image_shape is None else list(image_shape),
         "reliability": None if truth is None else reliability(truth, found.bag_p[:, 1]),
-        "roc": roc(truth, found.bag_p[:, 1], bags.groups, seed),
+        "roc": roc(truth, found.bag_p[:, 1], bags.groups, seed, decisions),
         "card": card(model, bags, data_name, command),
         "notes": notes(model, bags, data_name),
     }
@@ -70,50 +89,23 @@ def whole(values: Array) -> list[int]:
     return np.rint(np.asarray(values, dtype=np.float64) * SCALE).astype(np.int64).tolist()
 
 
-def headline(
-    truth: Array | None, found: Predictions, groups: Array | None, seed: int
-) -> list[dict[str, Any]]:
-    """Figures at the top: scores with intervals where labels are known, else counts."""
-    called = int(np.sum(found.bag_p[:, 1] > 0.5))
-    unsure = int(np.sum((found.bag_p[:, 1] > 0.2) & (found.bag_p[:, 1] < 0.8)))
-    counts = [
-        {"name": "Bags", "text": f"{len(found.bag_p):,}", "help": f"{len(found.p):,} instances"},
-        {"name": "Called positive", "text": f"{called:,}", "help": "Probability above 1/2."},
-        {"name": "Undecided", "text": f"{unsure:,}", "help": "Probability from 0.2 to 0.8."},
-    ]
-    if truth is None or truth.all() or not truth.any():
-        return counts
-    limits = metrics.headline_intervals(truth, found.bag_p, groups, seed)
-    return [*map(_figure_maker(truth, found, limits), HEADLINES), counts[0]]
+def bag_columns(
+    bags: Bags, truth: Array | None, found: Predictions, decisions: Decisions
+) -> dict[str, Any]:
+    """One entry per bag: id, label, probability, standard deviation, size, what is decided.
 
-
-def _figure_maker(truth: Array, found: Predictions, limits: dict[str, Any]) -> Any:
-    def make(key: str) -> dict[str, Any]:
-        name, explained = HEADLINES[key]
-        value = getattr(metrics, key)(truth, found.bag_p)
-        low, high = limits[key]
-        return {
-            "name": name,
-            "text": _short(value),
-            "interval": f"{_short(low)} to {_short(high)}",
-            "help": explained,
-        }
-
-    return make
-
-
-def _short(value: float) -> str:
-    return f"{value:.3f}" if math.isfinite(value) else str(value)
-
-
-def bag_columns(bags: Bags, truth: Array | None, found: Predictions) -> dict[str, Any]:
-    """One entry per bag: id, label, probability, standard deviation, size."""
+    `possible` is 1 where it may be negative, plus 2 where it may be positive.
+    """
+    sets, novelty = decisions.sets, decisions.novelty
     return {
         "id": [str(i) for i in bags.ids.tolist()],
         "label": None if truth is None else truth.astype(int).tolist(),
         "p": whole(found.bag_p[:, 1]),
         "std": whole(found.bag_std),
         "size": bags.sizes.tolist(),
+        "called": decisions.called.astype(int).tolist(),
+        "possible": None if sets is None else (sets @ np.array([1, 2])).tolist(),
+        "novelty": None if novelty is None else whole(novelty),
     }
 
 
@@ -243,13 +235,16 @@ def reliability(truth: Array, p: Array, n_bins: int = 8) -> list[dict[str, float
     ]
 
 
-def roc(truth: Array | None, p: Array, groups: Array | None, seed: int) -> dict[str, Any] | None:
-    """The ROC curve with its band, or None where there are not both classes."""
+def roc(
+    truth: Array | None, p: Array, groups: Array | None, seed: int, decisions: Decisions
+) -> dict[str, Any] | None:
+    """The ROC curve with its band and the calls on it, or None where there are not both classes."""
     if truth is None or truth.all() or not truth.any():
         return None
     band = metrics.roc_band(truth, p, groups=groups, random_state=seed)
     curves = {name: np.round(getattr(band, name), 4).tolist() for name in ("x", "y", "low", "high")}
-    return {**curves, "auc": round(metrics.roc_auc(truth, p), 4)}
+    auc = round(metrics.roc_auc(truth, p), 4)
+    return {**curves, "auc": auc, "point": operating_point(decisions, truth)}
 
 
 def card(model: Any, bags: Bags, data_name: str, command: str | None) -> list[list[str]]:

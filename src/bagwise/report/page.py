@@ -9,6 +9,7 @@ from typing import Any
 
 from bagwise.bags import Bags, as_bags
 from bagwise.core.files.atomic import atomic_file
+from bagwise.io.class_labels import class_names
 from bagwise.io.requirements import require
 from bagwise.models.single_model import check_one_model
 from bagwise.report.content import page_content
@@ -38,6 +39,8 @@ def build_report(
     image_shape: tuple[int, int] | None = None,
     command: str | None = None,
     seed: int = 0,
+    compare: Any = None,
+    compare_name: str = "the other model",
 ) -> str:
     """A page with a model's predictions for bags: scores, bags, instances, model card.
 
@@ -49,6 +52,8 @@ def build_report(
     image_shape : height and width, if the features are the pixels of images.
     command : what to repeat to get this page again.
     seed : of the random weights that bags get for intervals.
+    compare, compare_name : another fitted model of the same classes and features, and what to
+        call it: both are scored on the same bags.
 
     Bags with very many instances are thinned, and the page says so.
     """
@@ -57,6 +62,9 @@ def build_report(
     from markupsafe import Markup
 
     check_one_model(model)
+    if compare is not None:
+        check_one_model(compare)
+        _check_same_classes(model, compare)
     checked: Bags = as_bags(bags)
     content = page_content(
         model,
@@ -66,6 +74,8 @@ def build_report(
         image_shape=image_shape,
         command=command,
         seed=seed,
+        compare=compare,
+        compare_name=compare_name,
     )
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         _asset("page.html")
@@ -77,6 +87,16 @@ def build_report(
         style=Markup(_asset("page.css")),
         script=Markup(scripts),
     )
+
+
+def _check_same_classes(model: Any, other: Any) -> None:
+    """Raise where two models do not tell the same classes apart."""
+    own, theirs = class_names(model), class_names(other)
+    if list(map(str, own)) != list(map(str, theirs)):
+        raise ValueError(
+            f"both models must tell the same classes apart, but one has {own}, the other {theirs}; "
+            "compare models that were fitted to the same labels"
+        )
 
 
 def embedded_json(value: Any) -> str:

@@ -97,6 +97,11 @@ function drawRoc(curve) {
   const back = [...curve.x].reverse(), lower = [...curve.low].reverse();
   svg("path", { d: path([...curve.x, ...back], [...curve.high, ...lower]) + "Z", fill: "var(--band)" }, chart.root);
   svg("path", { d: path([0, ...curve.x], [0, ...curve.y]), fill: "none", stroke: "var(--accent)", "stroke-width": 2.5 }, chart.root);
+  if (curve.point) {
+    const ring = svg("circle", { cx: chart.x(curve.point[0]), cy: chart.y(curve.point[1]), r: 6, class: "point",
+      fill: "var(--panel)", stroke: "var(--positive)", "stroke-width": 2.5 }, chart.root);
+    tipOn(ring, `called so here: true positive rate ${curve.point[1].toFixed(3)}, false positive rate ${curve.point[0].toFixed(3)}`);
+  }
   svg("text", { x: chart.x(0.97), y: chart.y(0.06), "text-anchor": "end", class: "strong", "font-weight": 600 },
     chart.root).textContent = "AUC " + curve.auc.toFixed(3);
   return chart.root;

@@ -11,12 +11,20 @@ function setTheme(theme) {
   if (state.chosen !== null) openBag(state.chosen, false);
 }
 
+function called(b) { return data.bags.called[b] === 1; }
+
+/* The classes that a bag may have, in words. */
+function possible(b) {
+  return ["neither", data.negative, data.positive, `${data.negative} or ${data.positive}`][data.bags.possible[b]];
+}
+
 function matches(b) {
   const text = byId("find").value.trim().toLowerCase(), p = value(data.bags.p[b]);
   const label = data.bags.label ? data.bags.label[b] : null;
-  const kept = { all: true, called: p > 0.5, "not-called": p <= 0.5, positive: label === 1,
-    negative: label === 0, wrong: label !== null && (p > 0.5) !== (label === 1),
-    undecided: p >= 0.2 && p <= 0.8 };
+  const kept = { all: true, called: called(b), "not-called": !called(b), positive: label === 1,
+    negative: label === 0, wrong: label !== null && called(b) !== (label === 1),
+    undecided: p >= 0.2 && p <= 0.8, expert: data.bags.possible && [0, 3].includes(data.bags.possible[b]),
+    novel: data.bags.novelty && value(data.bags.novelty[b]) <= data.novel };
   return kept[byId("which").value] && data.bags.id[b].toLowerCase().includes(text);
 }
 
@@ -62,7 +70,7 @@ function bagRow(b) {
   name.title = data.bags.id[b];
   row.append(name);
   if (data.bags.label) {
-    const cell = element("td", { class: "truth" }), yes = data.bags.label[b] === 1, wrong = (p > 0.5) !== yes;
+    const cell = element("td", { class: "truth" }), yes = data.bags.label[b] === 1, wrong = called(b) !== yes;
     const name = yes ? data.positive : data.negative;
     cell.title = name;
     cell.append(element("span", { class: yes ? "dot yes" : "dot" }), element("span", { class: "name" }, name));
@@ -74,6 +82,11 @@ function bagRow(b) {
   bar.append(inner);
   row.append(bar, element("td", { class: "number" }, std.toFixed(2)),
     element("td", { class: "number size" }, data.bags.size[b].toLocaleString("en")));
+  if (data.bags.possible) row.append(element("td", { class: "possible", title: possible(b) }, possible(b)));
+  if (data.bags.novelty) {
+    const p = value(data.bags.novelty[b]);
+    row.append(element("td", { class: p <= data.novel ? "number novelty wrong" : "number novelty" }, p.toFixed(2)));
+  }
   row.addEventListener("click", () => openBag(b, true));
   return row;
 }
@@ -112,9 +125,11 @@ function detailHead(b) {
   if (data.bags.label) {
     const yes = data.bags.label[b] === 1;
     verdict.append(", truly ", element("b", {}, yes ? data.positive : data.negative));
-    if ((p > 0.5) !== yes) verdict.append(element("span", { class: "wrong" }, " ✗ called wrongly"));
+    if (called(b) !== yes) verdict.append(element("span", { class: "wrong" }, " ✗ called wrongly"));
   }
   verdict.append(`, ${data.bags.size[b].toLocaleString("en")} instances`);
+  if (data.bags.possible) verdict.append(`; it may be ${possible(b)}`);
+  if (data.bags.novelty && value(data.bags.novelty[b]) <= data.novel) verdict.append(element("span", { class: "wrong" }, "; unlike the bags of the fit"));
   head.append(line, verdict);
   return head;
 }
