@@ -179,9 +179,8 @@ class BagClassifierMIL(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> Array:
         """The more probable class of each bag, or that of a threshold that was chosen."""
-        return self.classes_[
-            self.called_positive(np.asarray(self.predict_proba(X))).astype(np.intp)
-        ]
+        called = self.called_positive(np.asarray(self.predict_proba(X)))
+        return self.classes_[called.astype(np.intp)]
 
     def called_positive(self, p: Array) -> NDArray[np.bool_]:
         """Which bags with the probabilities (B, 2) `predict` calls positive."""
