@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import bagwise as bw
 from toy_bags import overlapping_bags
@@ -169,6 +170,23 @@ def test_models_that_are_not_calibrated_say_what_to_do(ask: Any, match: str) -> 
     with pytest.raises(ValueError, match=match) as error:
         ask(joint)
     assert "bag_score='joint' was asked for" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m: m.predict(NEW),
+        lambda m: m.predict_set(NEW),
+        lambda m: m.possible_positives(NEW),
+        lambda m: m.choose_threshold(cost=2),
+        lambda m: m.novelty(NEW),
+        lambda m: m.suggest_instances(NEW),
+        lambda m: m.suggest_bags(NEW),
+    ],
+)
+def test_models_that_are_not_fitted_say_so(ask: Any) -> None:
+    with pytest.raises(NotFittedError):
+        ask(bw.ProbitVGPMIL())
 
 
 def test_older_files_decide_nothing_but_predict() -> None:

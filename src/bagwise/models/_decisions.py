@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.conformal import (
@@ -95,6 +96,7 @@ class DecidingMIL(BagClassifierMIL, abstract=True):
         alpha : share of missed positives, between 0 and 1.
         """
         check_alpha(alpha)
+        check_is_fitted(self)
         kept = getattr(self, "left_out_positives_", None)
         if kept is None:
             raise ValueError(
@@ -275,6 +277,7 @@ class DecidingMIL(BagClassifierMIL, abstract=True):
 
     def _kept_bags(self, what: str) -> LeftOutBags:
         """Scores of left-out bags on the scale of predictions; an error where there are none."""
+        check_is_fitted(self)
         kept = getattr(self, "left_out_bags_", None)
         if kept is None:
             raise ValueError(
