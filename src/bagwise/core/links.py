@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -306,12 +307,17 @@ def _wide_moments(distance: Array, sd: Array) -> tuple[Array, Array]:
         return np.where(gone, tail, np.log(first)), np.where(gone, -tail, np.log(relative))
 
 
+@lru_cache
+def _hermite(n: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Hermite: their eigenvalues cost more than a bag's average."""
+    return np.polynomial.hermite_e.hermegauss(n)
+
+
 def _smoothing_rules(sd: Array) -> Iterator[tuple[Array, Array, Array]]:
     """Rows that share a rule by their width, its nodes in units of sd, and its weights."""
     last = 0.0
     for width, n in HERMITE:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
-        yield from _with_rows(sd, last, width, nodes, weights)
+        yield from _with_rows(sd, last, width, *_hermite(n))
         last = width
     widest, (width, step, reach) = float(np.max(sd, initial=0.0)), TRAPEZOID[0]
     rules = iter(TRAPEZOID)

@@ -19,6 +19,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.bags.alignment import has_index, in_bag_order
 from bagwise.bags.checks import as_1d, refuse_masked
 from bagwise.bags.messages import show
+from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError, register_kernels, write_state
 from bagwise.core.inducing import kmeans_points
 from bagwise.core.parameters import check_integer
@@ -311,8 +312,8 @@ def one_vs_rest_from_state(state: Any) -> OneVsRestMIL:
         model.estimators_ = fitted_models(state["models"], len(model.classes_))
         model.n_features_in_ = int(state["n_features"])
         set_feature_names(model, state["feature_names"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"not a complete OneVsRestMIL: {error}") from None
+    except Exception as error:  # values of any type reach every check
+        raise ModelFileError(f"not a complete OneVsRestMIL: {describe(error)}") from None
     return model
 
 
