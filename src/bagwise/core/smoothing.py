@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,17 @@ TRAPEZOID = ((1.4, 1.0, 6.0), (2.8, 0.5, 8.0), (5.6, 0.25, 9.0))
 WIDEST = 44.8  # beyond which exp(r) leaves the numbers, and moments of single averages take over
 
 
+@lru_cache
+def _hermite(n: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Hermite: their eigenvalues cost more than a bag's average."""
+    return np.polynomial.hermite_e.hermegauss(n)
+
+
 def smoothing_rules(sd: Array) -> Iterator[tuple[Array, Array, Array]]:
     """Rows that share a rule by their width, its nodes in units of sd, and its weights."""
     last = 0.0
     for width, n in HERMITE:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(n)
-        yield from _with_rows(sd, last, width, nodes, weights)
+        yield from _with_rows(sd, last, width, *_hermite(n))
         last = width
     widest, (width, step, reach) = float(np.max(sd, initial=0.0)), TRAPEZOID[0]
     rules = iter(TRAPEZOID)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import (
     ModelFileError,
     read_state,
@@ -63,8 +64,8 @@ def read_detector(
         if held != kind.__name__:
             raise ModelFileError(f"it holds a {held!r:.80}, not a detector; use bagwise.load")
         return _restored(kind, state, given)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"cannot read {os.fspath(path)}: {error}") from None
+    except Exception as error:  # values of any type reach every check
+        raise ModelFileError(f"cannot read {os.fspath(path)}: {describe(error)}") from None
 
 
 def _restored(

@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
+from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError, read_state, register_kernels, write_state
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models.one_vs_rest import OneVsRestMIL
@@ -116,8 +117,8 @@ def _one_vs_rest(state: Any) -> OneVsRestMIL:
         model.estimators_ = fitted_models(state["models"], len(model.classes_))
         model.n_features_in_ = int(state["n_features"])
         set_feature_names(model, state["feature_names"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"not a complete OneVsRestMIL: {error}") from None
+    except Exception as error:  # values of any type reach every check
+        raise ModelFileError(f"not a complete OneVsRestMIL: {describe(error)}") from None
     return model
 
 
@@ -153,8 +154,8 @@ def _pipeline_from_state(state: Any) -> Pipeline:
         if kind == "Pipeline":
             raise ValueError("a pipeline inside a pipeline")
         return Pipeline([*steps, (str(last), _restored(kind, fitted))])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"not a complete Pipeline: {error}") from None
+    except Exception as error:  # values of any type reach every check
+        raise ModelFileError(f"not a complete Pipeline: {describe(error)}") from None
 
 
 def _instance_transformer(state: Any) -> InstanceTransformer:
