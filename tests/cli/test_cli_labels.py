@@ -68,7 +68,7 @@ def test_given_labels_needs_labels_and_a_table(folder: Path, tmp_path: Path) -> 
     message = refused("predict", model, tmp_path / "n.csv", "--given-labels", "-o", "-")
     assert "--given-labels needs labels: name their column with --label" in message
     tiles = ("--given-labels", "-o", tmp_path / "t.geojson")
-    assert "adds columns to a table" in refused("predict", model, folder / "test.csv", *tiles)
+    assert "this writes a table" in refused("predict", model, folder / "test.csv", *tiles)
     named = ("--label", "diagnosis", "-o", "-")
     assert "for --given-labels only" in refused("predict", model, folder / "test.csv", *named)
 

