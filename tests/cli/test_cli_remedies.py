@@ -1,5 +1,6 @@
 """What commands say of data that go wrong: where it is, and what to type instead."""
 
+import contextlib
 import socket
 import threading
 from pathlib import Path
@@ -238,16 +239,17 @@ def test_what_listens_but_is_no_scheduler_is_said(
     small_frame().to_parquet(tmp_path / "t.parquet")
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def greet() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(answer)
-                while connection.recv(4096):  # open until the other side gives up
-                    pass
+        server.settimeout(60)  # of a command that gave up before it came here
 
-        greeter = threading.Thread(target=greet)
-        greeter.start()
+        def greet() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(answer)
+                    while connection.recv(4096):  # open until the other side gives up
+                        pass
+
+        threading.Thread(target=greet, daemon=True).start()
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         line = refused("fit", tmp_path / "t.parquet", "--scheduler", address, "-o", tmp_path / "m")
-        greeter.join()
     assert "no Dask scheduler answered" in line
