@@ -145,5 +145,5 @@ def test_crafted_files_are_refused(kind: str, change: Any, message: str, tmp_pat
 
 
 def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="is a folder; give the file that save"):
+    with pytest.raises(IsADirectoryError, match="is a folder; give a file"):
         bw.load(tmp_path)
