@@ -10,12 +10,14 @@ import argparse
 import contextlib
 import gc
 import logging
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +87,32 @@ def stop_a_fit(rng: np.random.Generator, folder: Path) -> None:
         bw.VGPMIL(**SETTINGS).fit(small_bags(), resume=path)
 
 
-def fit_with_dask(rng: np.random.Generator, folder: Path) -> None:
-    """With a cluster of its own: schedulers keep a history of tasks for as long as they run."""
+@contextmanager
+def cluster() -> Iterator[Any]:
+    """A client of a cluster in other processes: schedulers keep a history of all their tasks."""
     from distributed import Client
 
-    with Client(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-    ) as client:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
+        file = f"{folder}/scheduler.json"
+        for name in ("dask_scheduler", "dask_worker"):
+            line = [sys.executable, "-m", f"distributed.cli.{name}", "--scheduler-file", file]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            process = subprocess.Popen([*line, "--no-dashboard"], **quiet)
+            started.callback(process.wait)
+            started.callback(process.terminate)
+        with Client(scheduler_file=file) as client:
+            yield client
+
+
+def fit_with_dask(client: Any) -> Callable[[np.random.Generator, Path], None]:
+    def work(rng: np.random.Generator, folder: Path) -> None:
         bags = DaskBags.from_bags(small_bags(int(rng.integers(1000))), 3)
         bw.VGPMIL(learn_hyperparameters=False, **SETTINGS).fit(bags, client=client)
         broken = DaskBags.from_files(["no such file"], _fail)
         with contextlib.suppress(PartError):
             bw.MIRVM().fit(broken, client=client)
+
+    return work
 
 
 def _fail(path: str) -> bw.Bags:
@@ -111,10 +127,10 @@ def state() -> tuple[float, int, int]:
     return pages / 256, len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
 
-def soak(minutes: float) -> list[tuple[float, int, int]]:
+def soak(minutes: float, client: Any) -> list[tuple[float, int, int]]:
     """What was held after each round of all kinds of work."""
     rng, end, found = np.random.default_rng(0), time.monotonic() + 60 * minutes, []
-    works = (fit_and_predict, write_a_page, read_damaged_files, stop_a_fit, fit_with_dask)
+    works = (fit_and_predict, write_a_page, read_damaged_files, stop_a_fit, fit_with_dask(client))
     while time.monotonic() < end:
         for work in works:
             with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -131,8 +147,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=120)
     options = parser.parse_args()
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # of the faults thrown in
-    found = np.array(soak(options.minutes))
+    logging.disable(logging.ERROR)  # Dask would tell of the faults thrown in
+    with cluster() as client:
+        found = np.array(soak(options.minutes, client))
     quarter = len(found) // 4
     if quarter < 2:
         print(f"{len(found)} rounds are too few to compare; give more minutes")

@@ -80,8 +80,6 @@ def read_network(
         ) from error
     try:
         return _restored(kind, _header(text), tensors, encoder)
-    except ModelFileError as error:
-        raise ModelFileError(f"cannot read {os.fspath(path)}: {error}") from None
     except Exception as error:  # values of any type reach every check
         raise ModelFileError(f"cannot read {os.fspath(path)}: {describe(error)}") from error
 

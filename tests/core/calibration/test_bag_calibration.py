@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -424,3 +425,9 @@ def test_other_errors_of_a_fold_are_not_swallowed(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ZeroDivisionError):
         model.fit(BAGS)
     assert not hasattr(model, "posterior_")
+
+
+@pytest.mark.parametrize("name", ["size_slope", "usual_log_size"])
+def test_sizes_of_files_that_are_no_numbers_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="must be finite"):
+        replace(AS_IT_IS, **{name: float("nan")})

@@ -67,7 +67,9 @@ def crafted(what: str) -> NoReturn:
 
 
 def describe(error: Exception) -> str:
-    """Name and message of an error, short enough for a message of our own."""
+    """Name and message of an error, short enough for a message of our own; ours as they are."""
+    if isinstance(error, UnreadableFileError):
+        return str(error)
     return f"{type(error).__name__}: {error}"[:200]
 
 
