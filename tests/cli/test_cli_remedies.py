@@ -238,7 +238,6 @@ def test_what_listens_but_is_no_scheduler_is_said(
     monkeypatch.setattr(sources, "PATIENCE", 0.5)
     small_frame().to_parquet(tmp_path / "t.parquet")
     with socket.create_server(("127.0.0.1", 0)) as server:
-
         server.settimeout(60)  # of a command that gave up before it came here
 
         def greet() -> None:
