@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -231,7 +232,8 @@ def cluster(address: str | None) -> Iterator[Any]:
     dask = require("distributed", what="--scheduler", extra="dask")
     _check_address(address)
     try:
-        asyncio.run(_shake_hands(address))
+        with ThreadPoolExecutor(1) as apart:  # this thread may run a loop already
+            apart.submit(lambda: asyncio.run(_shake_hands(address))).result()
         client = dask.Client(address, timeout=PATIENCE, set_as_default=False)
     except Exception as error:  # whatever listens there may answer anything
         why = " ".join(str(error).split()) or type(error).__name__
