@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +17,11 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.bags import Bags
-from bagwise.bags.rows import column_moments
+from bagwise.bags.rows import blocks, column_moments
 from bagwise.core.calibration.conformal import Reference, unit_weights
 from bagwise.core.calibration.left_out import FOLDS
 from bagwise.core.features import Whitener, whitener
-from bagwise.core.inference.passes import DEFAULT_CHUNK
+from bagwise.core.inference.passes import rows_per_chunk
 from bagwise.core.warnings import ShiftWarning, warn_user
 from bagwise.kernels import RBF
 
@@ -102,7 +101,8 @@ class SeenInstances:
 
     def novelty(self, bags: Bags) -> Novelty:
         """p-values of new instances, of their bags, and of all these bags together."""
-        scores = np.concatenate([self.strangeness(bags.X[rows]) for rows in _chunks(len(bags.X))])
+        parts = blocks(len(bags.X), rows_per_chunk(bags.n_features))
+        scores = np.concatenate([self.strangeness(bags.X[rows]) for rows in parts])
         of_bags = self.bags.p_value(means_of(scores, bags.offsets))
         weights = unit_weights(len(of_bags), bags.groups)
         return Novelty(self.instances.p_value(scores), of_bags, self._of_table(of_bags, weights))
@@ -175,11 +175,6 @@ def some_rows(rows: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.in
 def means_of(scores: Array, offsets: Array) -> Array:
     """(B,) mean score of each bag."""
     return np.add.reduceat(scores, offsets[:-1]) / np.diff(offsets)
-
-
-def _chunks(n: int) -> list[slice]:
-    ends = [*range(0, n, DEFAULT_CHUNK), n]
-    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def warn_of_shift(found: Novelty, n_bags: int) -> None:
