@@ -42,7 +42,7 @@ def test_refits_with_shared_features_are_those_from_scratch(
 def test_features_of_a_bag_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bags = separable_bags(24, 3, 0)
     model = bw.ProbitVGPMIL(inducing=bags.X[::5], kernel=None, random_state=0).fit(bags)
-    shared = SharedFeatures.of_fitted(model, bags)
+    shared = SharedFeatures.of_fitted(model, model.posterior_, bags)
     assert shared is not None
     rows: list[int] = []
     features = type(model.posterior_).features
@@ -66,11 +66,11 @@ def test_features_that_exceed_the_memory_budget_are_not_shared() -> None:
     bags = separable_bags(24, 3, 0)
     points = bags.X[::5]
     small = bw.ProbitVGPMIL(inducing=points, kernel=None, random_state=0, memory_budget=100)
-    shared = SharedFeatures.of_fitted(small.fit(bags), bags)
+    shared = SharedFeatures.of_fitted(small.fit(bags), small.posterior_, bags)
     assert shared is not None and shared(np.arange(10)) is None
 
 
 def test_refits_that_place_points_of_their_own_share_nothing() -> None:
     bags = separable_bags(24, 3, 0)
     model = bw.ProbitVGPMIL(n_inducing=5, kernel=None, random_state=0).fit(bags)
-    assert SharedFeatures.of_fitted(model, bags) is None
+    assert SharedFeatures.of_fitted(model, model.posterior_, bags) is None

@@ -21,8 +21,8 @@ from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, columns, parts_of
 from bagwise.core.parameters import check_integer, plain_seed
-from bagwise.core.posteriors.gaussian import Predictor
 from bagwise.core.posteriors.given_labels import BagLabels
+from bagwise.core.posteriors.predictor import Predictor
 from bagwise.core.threads import suitable_threads
 from bagwise.models.bag_weights import check_class_weight
 from bagwise.models.estimator import TwoClassEstimator
@@ -272,13 +272,17 @@ class BagClassifierMIL(TwoClassEstimator):
         parts = {"joint": True, "instances": True} if calibrated else parts_of(self.bag_score_)
         if instances:
             parts["instances"] = True
+        calibration = getattr(self, "calibration_", None) if calibrated else None
         found: Predicted = self._predictor(bags).predicted(
-            bags.X, bags.offsets, **parts, second=second
+            bags.X,
+            bags.offsets,
+            **parts,
+            second=second,
+            readout=None if calibration is None else calibration.readout,
         )
-        calibration = getattr(self, "calibration_", None)
-        if calibration is None or not calibrated:
+        if calibration is None:
             return found
-        return replace(found, pooled=calibration.pooled_logits(bags.X, bags.offsets))
+        return replace(found, pooled=calibration.pooled_logits(found, bags.X))
 
     def _bag_probability(self, found: Predicted) -> tuple[Array, Array]:
         """(B, 2) probabilities and the posterior standard deviation of each bag's."""

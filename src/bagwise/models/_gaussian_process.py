@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.candidates import JudgedKernel
+from bagwise.core.calibration.judged import JudgedKernel
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import Session
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.posteriors.averaged import AveragedPosterior
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.gibbs import GibbsPosterior
 from bagwise.distributed import training_data
@@ -58,6 +59,7 @@ FITTED = (
 
 register(Posterior)
 register(GibbsPosterior)
+register(AveragedPosterior)
 register(JudgedKernel)
 
 
@@ -224,6 +226,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
         self.candidates_ = setting.table
         refit = Refits(self, bags, T, counts, problem.seed, monitor)
+        self.posterior_ = session.do(partial(refit.averaged, setting), monitor)
         how = (reasons, problem.seed, monitor, refit, setting.left_out)
         session.do(partial(self._calibrate, bags, T, known, counts, *how), monitor)
 

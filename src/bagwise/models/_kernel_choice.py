@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +17,11 @@ from bagwise.core.calibration.candidates import (
     Candidate,
     Fitting,
     JudgedBags,
-    JudgedKernel,
     bags_to_judge,
     judge,
     log_likelihood,
 )
+from bagwise.core.calibration.judged import JudgedKernel
 from bagwise.core.calibration.left_out import LeftOut
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.warnings import warn_user
@@ -47,7 +47,9 @@ class Setting:
     Z: Array  # (M, D), scaled
     kernel: Kernel | None = None  # that was chosen; None: as the arguments say
     table: tuple[JudgedKernel, ...] = ()  # what was tried
-    left_out: LeftOut | None = None  # scores of all bags that count by the chosen one
+    left_out: LeftOut | None = None  # scores of all bags that count by what was chosen
+    others: tuple[Candidate, ...] = ()  # whose predictions are averaged with those of this one
+    weights: tuple[float, ...] = (1.0,)  # of this one and of the others
 
 
 def is_auto(kernel: Any) -> bool:
@@ -70,9 +72,10 @@ def chosen_setting(
     prepared: dict[str, Any],
     monitor: Monitor,
 ) -> Setting:
-    """The setting of a fit; with kernel="auto" that of the candidate which left-out bags choose.
+    """The setting of a fit; with kernel="auto" those of the candidates that left-out bags choose.
 
-    Each candidate is a stage of the watched fit.
+    Each candidate is a stage of the watched fit. Models whose predictions are not made by their
+    posterior alone, and samplers, take the best one.
     """
     as_prepared = Setting(prepared["shift"], prepared["scale"], prepared["Z"])
     mean, learn = asked(model, parts)
@@ -86,9 +89,10 @@ def chosen_setting(
     tried = candidates(
         bags.X, model.standardize, parts.variance, as_prepared, some, prepared["seed"]
     )
-    table, found = judge(tried, judged, fitting, _keeping(monitor, judged))
-    best = next((c for c, row in zip(tried, table, strict=True) if row.chosen), None)
-    if best is None:
+    alone = parts.refine is not None or parts.graph is not None or model.inference == "gibbs"
+    table, found = judge(tried, judged, fitting, _keeping(monitor, judged), alone=alone)
+    used = [(c, row.weight) for c, row in zip(tried, table, strict=True) if row.weight > 0]
+    if not used:
         warn_user(
             "kernel='auto' could not judge its candidates: all fits without a fifth of the bags "
             "broke down; the kernel is learned from the evidence instead, as with kernel=None; "
@@ -97,7 +101,9 @@ def chosen_setting(
         return as_prepared
     whole = judged.whole and parts.refine is None and model.inference == "vi"
     scores = found if whole and model.approximation == "fitc" else None
-    return Setting(best.shift, best.scale, best.Z, best.kernel, tuple(table), scores)
+    (best, *others), weights = zip(*sorted(used, key=lambda pair: -pair[1]), strict=True)
+    setting = Setting(best.shift, best.scale, best.Z, best.kernel, tuple(table), scores)
+    return replace(setting, others=tuple(others), weights=weights)
 
 
 def _own(model: GaussianProcessMIL) -> bool:

@@ -20,6 +20,7 @@ from bagwise.core.calibration.left_out import (
     LeftOut,
     Scorer,
     Scores,
+    averaged_scores,
     left_out,
     scores_of,
 )
@@ -27,15 +28,18 @@ from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.passes import FLOAT64_FEATURES
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import check_dtype, generator
+from bagwise.core.posteriors.averaged import AveragedPosterior
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.warnings import warn_user
 from bagwise.models._preparation import feature_budget
 from bagwise.models.inputs import known_labels
 
 if TYPE_CHECKING:
+    from bagwise.core.calibration.candidates import Candidate
     from bagwise.models._base import BagClassifierMIL
     from bagwise.models._calibrated import CalibratedMIL
     from bagwise.models._gaussian_process import GaussianProcessMIL
+    from bagwise.models._kernel_choice import Setting
     from bagwise.models._linear import LinearMIL
 
 Array = NDArray[Any]
@@ -96,15 +100,19 @@ class SharedFeatures:
         self._A, self._kt = np.empty((0, len(posterior.m)), dtype), np.empty(0, dtype)
 
     @classmethod
-    def of_fitted(cls, model: GaussianProcessMIL, bags: Bags) -> SharedFeatures | None:
-        """Those of a fitted model, unless its refits place points of their own."""
+    def of_fitted(
+        cls, model: GaussianProcessMIL, member: Posterior, bags: Bags
+    ) -> SharedFeatures | None:
+        """Those of a posterior of a fitted model, unless its refits place points of their own."""
         # A kernel that was chosen was so with points in these places.
         if not model.candidates_ and isinstance(model.inducing, str):
             return None
-        size = min(bags.n_instances, MOST_INSTANCES) * len(model.posterior_.m)
+        size = min(bags.n_instances, MOST_INSTANCES) * len(member.m)
         small = size <= FLOAT64_FEATURES
         dtype = np.dtype(np.float64) if small else check_dtype(model.dtype) or bags.dtype
-        return cls(model.posterior_, bags, dtype, feature_budget(model.memory_budget, bags.X))
+        # Members share what memory there is.
+        budget = feature_budget(model.memory_budget, bags.X) // len(model.posterior_.members)
+        return cls(member, bags, dtype, budget)
 
     @property
     def Z(self) -> Array:
@@ -145,19 +153,61 @@ class Refits:
     seed: int
     monitor: Monitor
 
+    def averaged(self, setting: Setting) -> Posterior:
+        """The fitted posterior, averaged with fits of the other candidates in the setting."""
+        leading = self.model.posterior_
+        if not setting.others:
+            return leading
+        n = len(setting.others)
+        fits = [
+            self.monitor.run(f"fit {i + 1} of {n} beside it", partial(self._beside, candidate))
+            for i, candidate in enumerate(setting.others)
+        ]
+        members = [leading, *(replace(fit["posterior"], seed=leading.seed) for fit in fits)]
+        return AveragedPosterior.of(members, np.array(setting.weights))
+
+    def _beside(self, candidate: Candidate, state: State | None) -> State:
+        """The fit of a candidate to all bags, with a mean of its own."""
+        model = clone(self.model).set_params(kernel=candidate.kernel, learn_hyperparameters=False)
+        of_whole = OfWhole(candidate.shift, candidate.scale, candidate.Z)
+        self._fit_part(model, np.arange(len(self.bags)), of_whole)
+        return {"posterior": model.posterior_}
+
     @cached_property
-    def features(self) -> SharedFeatures | None:
-        """What all of them see, where it is the same."""
-        return SharedFeatures.of_fitted(self.model, self.bags)
+    def features(self) -> list[SharedFeatures | None]:
+        """What all refits see, where it is the same, by each posterior that is averaged."""
+        members = self.model.posterior_.members
+        return [SharedFeatures.of_fitted(self.model, member, self.bags) for member in members]
 
     def __call__(self, kept: NDArray[np.intp]) -> Scorer:
         """One to the bags of these numbers."""
-        refit = with_hyperparameters(self.model, np.isin(self.bags.bag_index, kept))
-        of_whole = OfWhole(self.model.posterior_.shift, self.model.posterior_.scale)
-        if self.features is not None:
-            of_whole = replace(of_whole, Z=self.features.Z, features=self.features(kept))
+        posterior = self.model.posterior_
+        models = [
+            self._refit(member, shared, kept)
+            for member, shared in zip(posterior.members, self.features, strict=True)
+        ]
+
+        def averaged(bags: Bags) -> Scores:
+            found = [scores(model, bags) for model in models]
+            return averaged_scores(found, posterior.shares, bags.offsets)
+
+        return averaged
+
+    def _refit(
+        self, member: Posterior, shared: SharedFeatures | None, kept: NDArray[np.intp]
+    ) -> GaussianProcessMIL:
+        refit = with_hyperparameters(self.model, member, np.isin(self.bags.bag_index, kept))
+        of_whole = OfWhole(member.shift, member.scale)
+        if shared is not None:
+            of_whole = replace(of_whole, Z=shared.Z, features=shared(kept))
+        self._fit_part(refit, kept, of_whole)
+        return refit
+
+    def _fit_part(
+        self, refit: GaussianProcessMIL, kept: NDArray[np.intp], of_whole: OfWhole
+    ) -> None:
         told = (self.bags, self.T, self.counts, self.seed, self.monitor, kept)
-        return _scorer(refit, self.model, *told, of_whole=of_whole)
+        fit_part(refit, self.model, *told, of_whole=of_whole)
 
 
 def refitted_linear(
@@ -173,10 +223,11 @@ def refitted_linear(
     refit = clone(model).set_params(**model._learned())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
-        return _scorer(refit, model, bags, T, counts, seed, monitor, kept)
+        fit_part(refit, model, bags, T, counts, seed, monitor, kept)
+    return partial(scores, refit)
 
 
-def _scorer(
+def fit_part(
     refit: CalibratedMIL,
     model: CalibratedMIL,
     bags: Bags,
@@ -186,8 +237,8 @@ def _scorer(
     monitor: Monitor,
     kept: NDArray[np.intp],
     **how: Any,
-) -> Scorer:
-    """Scores by `refit`, fitted here to some of the bags as a part of the fit of `model`."""
+) -> None:
+    """Fit `refit` to some of the bags as a part of the fit of `model`."""
     refit.set_params(bag_score="joint", instance_score="posterior", witness_rate=None)
     refit.set_params(random_state=seed, verbose=0)
     part, T = bags[kept], T[kept]
@@ -199,15 +250,16 @@ def _scorer(
 
     with refit._threads(part):
         refit._fit_bags(part, T, known, generator(seed), counts=counts, callbacks=[hear], **how)
-    return partial(scores, refit)
 
 
-def with_hyperparameters(model: GaussianProcessMIL, rows: Flags) -> GaussianProcessMIL:
+def with_hyperparameters(
+    model: GaussianProcessMIL, learned: Posterior, rows: Flags
+) -> GaussianProcessMIL:
     """The model, not fitted, with what its fit has learned for arguments, for some of its rows."""
     init = model.init
     copy: GaussianProcessMIL = clone(model).set_params(
-        kernel=model.kernel_,
-        mean=model.mean_,
+        kernel=learned.kernel,
+        mean=learned.c0,
         learn_hyperparameters=False,
         init=None if init is None else {name: np.asarray(v)[rows] for name, v in init.items()},
         **{name: getattr(model, f"{name}_") for name in model._parts().learned},

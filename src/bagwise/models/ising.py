@@ -48,7 +48,7 @@ from bagwise.core.likelihoods.coupled.moments import (
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_choice, check_number
 from bagwise.core.posteriors.coupled import CoupledPredictor
-from bagwise.core.posteriors.gaussian import Predictor
+from bagwise.core.posteriors.predictor import Predictor
 from bagwise.core.warnings import warn_user
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.core.calibration.bags import BagCalibration
-from bagwise.core.calibration.candidates import JudgedKernel
 from bagwise.core.calibration.conformal import LeftOutBags, Reference
 from bagwise.core.calibration.instance_ends import InstanceCalibration
+from bagwise.core.calibration.judged import JudgedKernel
 from bagwise.core.calibration.novelty import SeenInstances
 from bagwise.core.calibration.thresholds import OperatingPoint
 from bagwise.core.files.codec import describe
@@ -171,8 +171,10 @@ def _check_loaded(model: Any, fitted: Collection[str]) -> None:
         if not (isinstance(tried, tuple) and all(isinstance(c, JudgedKernel) for c in tried)):
             raise ValueError(f"candidates_ must be a tuple of candidates, got {tried!r:.80}")
     pooled = getattr(getattr(model, "calibration_", None), "pooled", None)
-    if pooled is not None and len(pooled.coef) != D:
-        raise ValueError(f"n_features_in_ is {D}, its calibration is of {len(pooled.coef)}")
+    if pooled is not None:
+        n = sum(len(q.m) for q in model.posterior_.members) if pooled.of_kernel else D
+        if len(pooled.coef) != n:
+            raise ValueError(f"its features are {n}, its calibration is of {len(pooled.coef)}")
     seen = getattr(model, "seen_instances_", None)
     if seen is not None and len(seen.centre) != D:
         raise ValueError(f"n_features_in_ is {D}, its seen instances have {len(seen.centre)}")

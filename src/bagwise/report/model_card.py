@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.core.calibration.candidates import choice_line
+from bagwise.core.calibration.judged import choice_line
 from bagwise.io.class_labels import class_names
 from bagwise.kernels import Kernel
 

@@ -20,7 +20,7 @@ from bagwise.core.calibration.candidates import (
 )
 from bagwise.core.calibration.instances import calibrate_instances
 from bagwise.core.calibration.left_out import LeftOut, bags_to_leave_out
-from bagwise.core.calibration.pooled import fit_pooled, left_out_logits
+from bagwise.core.calibration.pooled import PooledBags, fit_pooled, left_out_logits
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Probit
@@ -76,8 +76,9 @@ def test_mean_features_count() -> None:
     weighted_logits = left_out_logits(MEANS, T, FOUND.folds, UNITS, COUNTS)
     copied_logits = left_out_logits(MEANS[COPIES], T[COPIES], COPIED.folds, UNITS)
     np.testing.assert_allclose(weighted_logits[COPIES], copied_logits, atol=1e-4)
-    one = calibrate_with_means(FOUND, T, MEANS, UNITS, COUNTS)
-    other = calibrate_with_means(COPIED, T[COPIES], MEANS[COPIES], UNITS)
+    means, copies = PooledBags(MEANS, UNITS, False), PooledBags(MEANS[COPIES], UNITS, False)
+    one = calibrate_with_means(FOUND, T, weighted_logits, means, COUNTS)
+    other = calibrate_with_means(COPIED, T[COPIES], copied_logits, copies)
     assert_same_bags(one, other)
 
 

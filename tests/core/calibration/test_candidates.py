@@ -1,6 +1,7 @@
 """kernel="auto": candidates judged by left-out bags, and the one that is chosen."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ from bagwise.core.calibration import candidates as judging
 from bagwise.core.calibration.candidates import (
     Candidate,
     Fitting,
-    JudgedKernel,
     bags_to_judge,
-    choice_line,
     judge,
     left_out_logits,
     log_likelihood,
+)
+from bagwise.core.calibration.judged import (
+    LEAST_WEIGHT,
+    POWER,
+    JudgedKernel,
+    choice_line,
+    weights_of,
 )
 from bagwise.core.calibration.left_out import FOLDS, LeftOut, cut_folds
 from bagwise.core.calibration.ranking import auc
@@ -153,12 +159,21 @@ def test_two_bags_of_a_class_judge_nothing() -> None:
 
 
 def test_standardised_features_need_a_lead_over_raw_ones() -> None:
-    rows = [
-        JudgedKernel(name, RBF(), False, ll, 0.5, 40) for name, ll in (("a", -0.5), ("b", -0.45))
-    ]
-    assert judging._best(rows, [0.0, 4.0], 40) == 0 and judging._best(rows, [0.0, 1.0], 40) == 1
-    broken = [JudgedKernel("a", RBF(), False, -np.inf, 0.5, 40)]
-    assert judging._best(broken, [0.0], 40) is None
+    heights = np.array([-20.0, -18.0])
+    raw, standardised = weights_of(heights - [0, 4])
+    assert raw > standardised > 0
+    raw, standardised = weights_of(heights - [0, 1])
+    assert standardised > raw > 0
+    np.testing.assert_array_equal(weights_of(heights, alone=True), [0, 1])
+
+
+def test_candidates_that_are_far_behind_or_broke_down_have_no_weight() -> None:
+    behind = np.log(1 / LEAST_WEIGHT) / POWER
+    weights = weights_of(np.array([-10.0, -10 - 0.99 * behind, -10 - 1.01 * behind, -np.inf]))
+    assert weights is not None
+    np.testing.assert_allclose(weights[1] / weights[0], LEAST_WEIGHT**0.99)
+    assert weights.sum() == pytest.approx(1) and not np.any(weights[2:])
+    assert weights_of(np.array([-np.inf, -np.inf])) is None
 
 
 def test_standardize_says_which_features_are_tried() -> None:
@@ -275,6 +290,8 @@ def test_the_choice_in_one_line() -> None:
         "linear, of 2 candidates that 40 left-out bags judged: log-likelihood -0.250 per bag, "
         "AUC 0.900; next: RBF, -0.500"
     )
+    table = [replace(table[0], weight=0.25), replace(table[1], weight=0.75)]
+    assert str(choice_line(table)).endswith("AUC 0.900; averaged with its weight of 75%; 25% RBF")
     assert choice_line(()) is None
 
 
@@ -302,6 +319,8 @@ def test_only_models_with_the_probit_link_choose() -> None:
         {"auc": 2.0},
         {"n_bags": 0},
         {"chosen": 1},
+        {"weight": 1.5},
+        {"weight": np.nan},
     ],
 )
 def test_tables_of_damaged_files_are_refused(parts: dict[str, Any]) -> None:

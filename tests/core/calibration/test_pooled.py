@@ -12,6 +12,7 @@ from bagwise.core.calibration.bags import BagCalibration, calibrate_with_means
 from bagwise.core.calibration.left_out import LeftOut
 from bagwise.core.calibration.pooled import (
     VARIANCE,
+    PooledBags,
     PooledRegression,
     bag_means,
     fit_pooled,
@@ -48,7 +49,7 @@ def test_means_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         bags.X[a:b].mean(axis=0) for a, b in zip(bags.offsets, bags.offsets[1:], strict=False)
     ]
     np.testing.assert_allclose(bag_means(bags.X, bags.offsets), expected, rtol=1e-12)
-    monkeypatch.setattr("bagwise.core.calibration.pooled.BLOCK_ROWS", 25)
+    monkeypatch.setattr("bagwise.core.calibration.pooled.rows_per_chunk", lambda n: 25)
     np.testing.assert_allclose(bag_means(bags.X, bags.offsets), expected, rtol=1e-12)
 
 
@@ -76,8 +77,10 @@ def test_means_that_tell_nothing_have_no_weight() -> None:
     T = np.arange(200) % 2 == 1
     scores = np.repeat(np.where(T, 1.5, -1.5)[:, None] + rng.normal(size=(200, 1)), 2, axis=1)
     found = LeftOut(scores, scores[:, 0], np.arange(200) % 5)
-    calibration = calibrate_with_means(found, T, rng.normal(size=(200, 4)), np.ones(4))
-    assert calibration.pooled_weight < 0.1
+    means = PooledBags(rng.normal(size=(200, 4)), np.ones(4), False)
+    pooled = means.left_out_logits(T, found.folds)
+    calibration = calibrate_with_means(found, T, pooled, means)
+    assert calibration.pooled_weight < 0.2
     assert (calibration.pooled is None) == (calibration.pooled_weight == 0)
 
 
@@ -88,8 +91,9 @@ def test_few_bags_hold_the_prior() -> None:
         T = np.arange(2 * n) % 2 == 1
         scores = np.where(T, 0.5, -0.5)[:, None] * np.ones(2)
         found = LeftOut(scores, scores[:, 0], np.arange(2 * n) % 2)
-        calibration = calibrate_with_means(found, T, np.zeros((2 * n, 1)), np.ones(1))
-        return float(np.abs(calibration.weights - [1.0, 0.0]).sum())
+        means = PooledBags(np.zeros((2 * n, 1)), np.ones(1), False)
+        calibration = calibrate_with_means(found, T, np.zeros(2 * n), means)
+        return float(np.abs(calibration.weights - [0.5, 0.0]).sum())
 
     assert moved(4) < 0.3 * moved(20)
 

@@ -4,8 +4,8 @@ The scores "joint" and "max" of a bag rank bags well, but their level depends on
 not tell: how many instances of a positive bag are positive, and how far the residuals of a sparse
 approximation are independent. So the model is fitted again without a fifth of its training bags at
 a time, its hyperparameters as they are, and a logistic regression on the scores of the bags that
-were left out turns them into a probability: Platt's scaling of two scores instead of one. A third
-one, of the bag's mean features (`pooled`), joins them where it tells more.
+were left out turns them into a probability: Platt's scaling of three scores instead of one. The
+third is that of the bag's mean features (`pooled`), for what no single instance shows.
 
 Of more instances more seem positive by chance. How far the scores of negative bags that were left
 out rise with the logarithm of their size is taken off all scores, so that a bag is not called
@@ -23,12 +23,7 @@ from scipy import optimize, special
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.left_out import SCORES, LeftOut, kept_off, score_moments
-from bagwise.core.calibration.pooled import (
-    PooledRegression,
-    bag_means,
-    fit_pooled,
-    left_out_logits,
-)
+from bagwise.core.calibration.pooled import PooledBags, PooledRegression, bag_means
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
 from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted
 from bagwise.core.links import LOG_SQRT_2PI, Probit
@@ -44,8 +39,9 @@ STEEPEST = 1.5  # slope; that of chances which are independent is 1
 FULL_PRIOR = 10  # bags of each class from which priors have their full width
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
-PRIOR_MEAN = np.array([1.0, 0.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
-PRIOR_SCALE = np.array([1.0, 1.0, 0.3, 3.0])
+# Weights and intercept: "joint" as it is, or half of it and half of the mean features.
+PRIOR_MEAN, PRIOR_MEAN_WITH_POOLED = np.array([1.0, 0, 0, 0]), np.array([0.5, 0, 0.5, 0])
+PRIOR_SCALE = np.array([1.0, 1.0, 0.5, 3.0])
 
 
 @dataclass(frozen=True)
@@ -104,9 +100,18 @@ class BagCalibration:
         of_means = 0.0 if pooled is None else self.pooled_weight * pooled
         return of_means - self.size_slope * beyond
 
-    def pooled_logits(self, X: Any, offsets: Array) -> Array | None:
-        """(B,) logits of the bags' mean features, where they matter."""
-        return None if self.pooled is None else self.pooled.logits(bag_means(X, offsets))
+    @property
+    def readout(self) -> Array | None:
+        """What a pass is to read out of the features of the kernel, where their means matter."""
+        return self.pooled.coef if self.pooled is not None and self.pooled.of_kernel else None
+
+    def pooled_logits(self, found: Predicted, X: Any) -> Array | None:
+        """(B,) logits of the bags' mean features, where they matter, after a pass over X."""
+        if self.pooled is None:
+            return None
+        if found.readout is not None:
+            return self.pooled.from_readout(found.readout)
+        return self.pooled.logits(bag_means(X, found.offsets))
 
     def left_out_logit(self, found: LeftOut) -> Array:
         """(B,) logits of left-out bags by their scores and sizes, without their mean features."""
@@ -236,25 +241,23 @@ def size_slopes(found: LeftOut, T: Flags, counts: Array) -> tuple[float, Array]:
 
 
 def calibrate_with_means(
-    found: LeftOut, T: Flags, means: Array, scale: Array, counts: Array | None = None
+    found: LeftOut, T: Flags, pooled: Array, means: PooledBags, counts: Array | None = None
 ) -> BagCalibration:
-    """The calibration with the regression on the bags' mean features (B, D), if that has weight.
+    """The calibration with the regression on the bags' mean features, if that has weight.
 
-    `scale` (D,) are the units of features in which the model sees them.
+    `pooled` (B,) are logits by regressions that did not see the bags.
     """
-    pooled = left_out_logits(means, T, found.folds, scale, counts)
     calibration = calibrate(found, T, pooled, counts)
     if calibration.pooled_weight == 0:
         return calibration
-    return replace(calibration, pooled=fit_pooled(means, T, scale, counts))
+    return replace(calibration, pooled=means.regression(T, counts))
 
 
-def warn_of_left_out(
-    calibration: BagCalibration, found: LeftOut, bags: Bags, T: Flags, remedies: str
-) -> None:
-    """Warn where bags that were left out are ranked near chance; `remedies` may help."""
-    # Logits: probabilities that round to 1 would be ties.
-    score = calibration.left_out_logit(found)
+def warn_of_left_out(score: Array, found: LeftOut, bags: Bags, T: Flags, remedies: str) -> None:
+    """Warn where bags that were left out are ranked near chance by their calibrated logits (B,).
+
+    `remedies` may help.
+    """
     best = found.bag_scores[:, 1]
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
@@ -262,22 +265,23 @@ def warn_of_left_out(
 def _most_probable(scores: Array, T: Flags, pooled: Array | None, counts: Array) -> Array:
     """Weights and intercept at the mode of their posterior.
 
-    The prior is centred at "joint" as it is: few bags move it little, and where a class has fewer
-    than `FULL_PRIOR` it is narrower.
+    The prior is centred at "joint" as it is, or where there are logits of mean features at half of
+    both: few bags move it little, and where a class has fewer than `FULL_PRIOR` it is narrower.
     """
     third = np.zeros(len(scores)) if pooled is None else pooled
+    centre = PRIOR_MEAN if pooled is None else PRIOR_MEAN_WITH_POOLED
     design = np.column_stack([scores, third, np.ones(len(scores))])
     sign = np.where(T, 1.0, -1.0)
     fewest = min(float(counts[T].sum()), float(counts[~T].sum()))
     scale = PRIOR_SCALE * np.sqrt(min(1.0, fewest / FULL_PRIOR))
 
     def objective(x: Array) -> tuple[float, Array]:
-        z, deviation = sign * (design @ x), (x - PRIOR_MEAN) / scale
+        z, deviation = sign * (design @ x), (x - centre) / scale
         value = -float(counts @ special.log_expit(z)) + 0.5 * float(deviation @ deviation)
         return value, -design.T @ (counts * sign * special.expit(-z)) + deviation / scale
 
     bounds = [(0.0, None)] * 3 + [(None, None)]
-    found = optimize.minimize(objective, PRIOR_MEAN, jac=True, method="L-BFGS-B", bounds=bounds)
+    found = optimize.minimize(objective, centre, jac=True, method="L-BFGS-B", bounds=bounds)
     return np.asarray(found.x, dtype=np.float64)
 
 

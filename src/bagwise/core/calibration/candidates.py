@@ -5,6 +5,10 @@ assumptions, which in hundreds of features it does for lengthscales at which no 
 of another. Bags that were left out have no such bias: every candidate is fitted without a fifth of
 the bags at a time, and its calibrated probabilities of the others are what it is judged by. Kernels
 are as they are given; only the mean is learned, along with the mode of v.
+
+Some dozen bags seldom tell the best candidate from the next. So none is chosen alone: predictions
+are averages of the logits of all that are about as good, with weights by how probable left-out bags
+are under each.
 """
 
 from __future__ import annotations
@@ -21,7 +25,13 @@ from scipy import special
 from bagwise.bags import Bags
 from bagwise.bags.rows import scaled_rows
 from bagwise.core.calibration.bags import calibrate
-from bagwise.core.calibration.left_out import LeftOut, cut_folds, scores_of
+from bagwise.core.calibration.judged import JudgedKernel, weights_of
+from bagwise.core.calibration.left_out import (
+    LeftOut,
+    averaged_scores,
+    cut_folds,
+    scores_of,
+)
 from bagwise.core.calibration.ranking import auc
 from bagwise.core.features import whitener
 from bagwise.core.inference.newton import climb
@@ -63,28 +73,6 @@ class Candidate:
     def standardized(self) -> bool:
         """Whether features are scaled."""
         return bool(np.any(self.scale != 1))
-
-
-@dataclass(frozen=True)
-class JudgedKernel:
-    """What bags that were left out say of a candidate."""
-
-    name: str
-    kernel: Kernel  # in the units of its features
-    standardized: bool
-    log_likelihood: float  # of a bag that was left out, on average; -inf where the fit broke down
-    auc: float
-    n_bags: int
-    chosen: bool = False
-
-    def __post_init__(self) -> None:
-        """Model files come from anywhere: what does not fit together is refused here."""
-        if not (isinstance(self.name, str) and isinstance(self.kernel, Kernel)):
-            raise ValueError("candidate: name must be a text and kernel a kernel")
-        if not (self.log_likelihood <= 0 and 0 <= self.auc <= 1 and self.n_bags > 0):
-            raise ValueError("candidate: no log-likelihood, AUC or number of bags")
-        if not (isinstance(self.chosen, bool) and isinstance(self.standardized, bool)):
-            raise ValueError("candidate: chosen and standardized must be True or False")
 
 
 @dataclass(frozen=True)
@@ -246,11 +234,14 @@ def judge(
     judged: JudgedBags,
     fitting: Fitting,
     keep: Callable[[str, Callable[[], LeftOut]], LeftOut] = lambda stage, work: work(),
+    *,
+    alone: bool = False,
 ) -> tuple[list[JudgedKernel], LeftOut | None]:
-    """What was found of each candidate, one of which is chosen, and the scores by that one.
+    """What was found of each candidate, with its weight, and the scores by their average.
 
     `keep(stage, work)` does the work of one candidate, or has done it in a fit that goes on. One
-    whose fit breaks down is not chosen; where all do, none is, and there are no scores.
+    whose fit breaks down has no weight; where all do, none has, and there are no scores. With
+    `alone` the best one has all the weight.
     """
     found: list[LeftOut | None] = []
     for i, candidate in enumerate(candidates):
@@ -261,21 +252,19 @@ def judge(
             found.append(None)
     table = [_verdict(c, f, judged) for c, f in zip(candidates, found, strict=True)]
     n_counted = len(judged.T) if judged.counts is None else float(judged.counts.sum())
-    best = _best(table, [c.handicap for c in candidates], n_counted)
-    if best is not None:
-        table[best] = replace(table[best], chosen=True)
-    return table, None if best is None else found[best]
-
-
-def _best(
-    table: Sequence[JudgedKernel], handicaps: Sequence[float], n_counted: float
-) -> int | None:
-    """The candidate by which left-out bags are most probable, handicaps taken off; None if none."""
-    heights = [
-        n_counted * row.log_likelihood - handicap
-        for row, handicap in zip(table, handicaps, strict=True)
+    heights = np.array([n_counted * row.log_likelihood for row in table])
+    weights = weights_of(heights - [c.handicap for c in candidates], alone=alone)
+    if weights is None:
+        return table, None
+    best = int(np.argmax(weights))
+    table = [
+        replace(row, weight=float(w), chosen=i == best)
+        for i, (row, w) in enumerate(zip(table, weights, strict=True))
     ]
-    return int(np.argmax(heights)) if np.max(heights) > -np.inf else None
+    used = [f for f, w in zip(found, weights, strict=True) if f is not None and w > 0]
+    parts = [(f.bag_scores, f.instance_logits) for f in used]
+    scores = averaged_scores(parts, weights[weights > 0], judged.bags.offsets)
+    return table, LeftOut(*scores, judged.folds, judged.bags.sizes)
 
 
 def _verdict(candidate: Candidate, found: LeftOut | None, judged: JudgedBags) -> JudgedKernel:
@@ -308,17 +297,3 @@ def _mean_log_prob(logit: Array, T: Flags, counts: Array | None) -> float:
 def left_out_logits(found: LeftOut, T: Flags, counts: Array | None = None) -> Array:
     """Calibrated logits of left-out bags, without their mean features: no kernel changes these."""
     return calibrate(found, T, counts=counts).left_out_logit(found)
-
-
-def choice_line(table: Sequence[JudgedKernel]) -> str | None:
-    """What was chosen and why, in one line; None where nothing was tried."""
-    chosen = next((row for row in table if row.chosen), None)
-    if chosen is None:
-        return None
-    others = [row for row in table if row is not chosen]
-    best = max(others, key=lambda row: row.log_likelihood, default=None)
-    than = "" if best is None else f"; next: {best.name}, {best.log_likelihood:.3f}"
-    return (
-        f"{chosen.name}, of {len(table)} candidates that {chosen.n_bags} left-out bags judged: "
-        f"log-likelihood {chosen.log_likelihood:.3f} per bag, AUC {chosen.auc:.3f}{than}"
-    )

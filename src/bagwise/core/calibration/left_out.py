@@ -6,7 +6,7 @@ pass gives the scores of bags and of instances that calibrations are fitted to.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -130,6 +130,19 @@ def scores_of(found: Predicted) -> Scores:
     negative, positive, _ = score_moments(found)
     bag_scores = kept_off(np.log(positive) - np.log(negative))
     return bag_scores, kept_off(log_odds(found.instances))
+
+
+def averaged_scores(parts: Sequence[Scores], weights: Array, offsets: Array) -> Scores:
+    """The weighted means of the logits that several fits have found of the same bags.
+
+    "max" is the instance that is most probable on average.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    joint = sum(w * bag_scores[:, 0] for w, (bag_scores, _) in zip(weights, parts, strict=True))
+    instances = sum(w * logits for w, (_, logits) in zip(weights, parts, strict=True))
+    best = np.maximum.reduceat(instances, np.asarray(offsets)[:-1])
+    return np.column_stack([joint, best]), np.asarray(instances)
 
 
 def score_moments(found: Predicted) -> tuple[Array, Array, Array]:

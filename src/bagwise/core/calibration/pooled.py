@@ -5,12 +5,16 @@ all of their instances (another scanner, another stain, a shift of everything), 
 mean of a bag tells more than any of them. So a logistic regression on the means of bags, with a
 Gaussian prior whose width is not learned, stands beside the scores of the model when bags are
 calibrated; where it adds nothing for bags that were left out, its weight is about zero.
+
+Gaussian-process models average the features of their kernel: that is a regression on the bags' mean
+embeddings, whose kernel is the mean of k(x, x') over both bags. Linear ones average the features
+as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from bagwise.bags.rows import BLOCK_ROWS
 from bagwise.core.calibration.left_out import kept_off
-from bagwise.core.inference.passes import bag_cuts
+from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
+from bagwise.core.posteriors.gaussian import Posterior
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -30,10 +34,11 @@ VARIANCE = 4.0  # of the logit before any label is seen, at bags as far from the
 
 @dataclass(frozen=True)
 class PooledRegression:
-    """logit p = coef . (mean of the bag's instances) + intercept, in raw feature units."""
+    """logit p = coef . (mean over the bag's instances) + intercept."""
 
-    coef: Array  # (D,)
+    coef: Array  # (D,) of raw features, or (M,) of those of the kernel
     intercept: float
+    of_kernel: bool = False  # which of them
 
     def __post_init__(self) -> None:
         """Model files come from anywhere: what does not fit together is refused here."""
@@ -42,20 +47,54 @@ class PooledRegression:
             raise ValueError("pooled: coef must be finite numbers, one for each feature")
         if not np.isfinite(self.intercept):
             raise ValueError("pooled: intercept must be finite")
+        if not isinstance(self.of_kernel, bool):
+            raise ValueError("pooled: of_kernel must be True or False")
 
     def logits(self, means: Array) -> Array:
         """logit P(positive) of bags with these mean features (B, D)."""
-        return kept_off(means @ self.coef + self.intercept)
+        return self.from_readout(means @ self.coef)
+
+    def from_readout(self, values: Array) -> Array:
+        """The same, from coef . (mean over the bag's instances), (B,)."""
+        return kept_off(values + self.intercept)
 
 
-def bag_means(X: Any, offsets: Array) -> Array:
-    """(B, D) mean of the instances of each bag; X may stay where it is."""
-    return np.concatenate(list(_means(X, np.asarray(offsets))))
+@dataclass(frozen=True)
+class PooledBags:
+    """Mean features of bags, and the units in which a prior of one width suits them."""
+
+    means: Array  # (B, D) or (B, M)
+    scale: Array  # (D,) or (M,)
+    of_kernel: bool
+
+    @classmethod
+    def by(cls, posterior: Any, X: Any, offsets: Array) -> PooledBags:
+        """What is averaged over the bags that a fitted model has seen."""
+        if not isinstance(posterior, Posterior):
+            return cls(bag_means(X, offsets), posterior.scale, False)
+        means = bag_means(X, offsets, posterior.pooled_rows)
+        return cls(means, np.ones(means.shape[1]), True)
+
+    def left_out_logits(self, T: Flags, folds: Array, counts: Array | None = None) -> Array:
+        """(B,) logits of bags by regressions on those of the other folds."""
+        return left_out_logits(self.means, T, folds, self.scale, counts)
+
+    def regression(self, T: Flags, counts: Array | None = None) -> PooledRegression:
+        """The regression on all of them."""
+        found = fit_pooled(self.means, T, self.scale, counts)
+        return replace(found, of_kernel=self.of_kernel)
 
 
-def _means(X: Any, offsets: Array) -> Iterator[Array]:
-    for first, last in pairwise(bag_cuts(offsets, BLOCK_ROWS)):
-        rows = np.asarray(X[offsets[first] : offsets[last]], dtype=np.float64)
+def bag_means(
+    X: Any, offsets: Array, features: Callable[[Array], Array] = lambda rows: rows
+) -> Array:
+    """(B, D) mean of the features of each bag's instances; X may stay where it is."""
+    return np.concatenate(list(_means(X, np.asarray(offsets), features)))
+
+
+def _means(X: Any, offsets: Array, features: Callable[[Array], Array]) -> Iterator[Array]:
+    for first, last in pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
+        rows = features(np.asarray(X[offsets[first] : offsets[last]], dtype=np.float64))
         starts = offsets[first:last] - offsets[first]
         yield np.add.reduceat(rows, starts) / np.diff(offsets[first : last + 1])[:, None]
 

@@ -27,6 +27,7 @@ class Predicted:
     joint: Moments | None  # (B,) of P0 = prod_n P(y_n = 0 | f_n)
     likelihood: BagLikelihood | None = None  # whose bag labels are asked for
     pooled: Array | None = None  # (B,) logits of mean features, where bags are calibrated by them
+    readout: Array | None = None  # (B,) mean of what was to be read out of the features
 
     def bags(self, score: str) -> Moments:
         """P(T) of each bag by a score; without a likelihood, whether it holds a positive."""

@@ -138,11 +138,18 @@ class CoupledPredictor:
         instances: bool,
         second: bool = True,
         stages: tuple[int, ...] = (),
+        readout: Array | None = None,
     ) -> Predicted:
         """Everything that predictions are made of; see `Posterior.predicted`.
 
         Joint probabilities are by expectation propagation, without points: `stages` save nothing.
         """
+        read = None
+        if readout is not None:
+            plain = self.posterior.predicted(
+                X, offsets, joint=False, instances=False, readout=readout
+            )
+            read = plain.readout
         latent, logs = [], []
         for bag in self._bags(X):
             if instances:
@@ -157,7 +164,7 @@ class CoupledPredictor:
             negative, ratio = np.array(logs).T
             with np.errstate(divide="ignore"):  # a bag that cannot be positive
                 of_bags = Moments(negative, np.log(-np.expm1(negative)), ratio)
-        return Predicted(offsets, of_rows, of_bags)
+        return Predicted(offsets, of_rows, of_bags, readout=read)
 
     def _instance_moments(self, bag: _Bag) -> tuple[Array, Array]:
         """Mean and variance of (Sigma f)_n in units of m_n's own noise Sigma_nn."""

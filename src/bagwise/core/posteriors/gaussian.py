@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -82,14 +82,16 @@ class FeaturePosterior(ABC):
         instances: bool,
         second: bool = True,
         stages: tuple[int, ...] = STAGES,
+        readout: Array | None = None,
     ) -> Predicted:
         """Everything that predictions are made of, from one computation of the features.
 
         Without `second` joint probabilities come without their deviations, which cost more.
         `stages` are numbers of Sobol points: bags that the first leave uncertain go on to more.
+        With a `readout` (M,) of the features, also the mean of that over the instances of a bag.
         """
         offsets = np.asarray(offsets)
-        of_rows, of_bags = [], []
+        of_rows, of_bags, read = [], [], []
         for first, last in itertools.pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
             rows = X[offsets[first] : offsets[last]]
             starts = offsets[first:last] - offsets[first]
@@ -99,7 +101,15 @@ class FeaturePosterior(ABC):
             if joint:
                 alone = of_rows[-1] if instances else self.instance_moments(A, kt)
                 of_bags.append(self._joint(rows, A, kt, starts, alone, second, stages))
-        return Predicted(offsets, _joined(of_rows), _joined(of_bags))
+            if readout is not None:
+                sizes = np.diff(offsets[first : last + 1])
+                read.append(np.add.reduceat(A @ readout, starts) / sizes)
+        return Predicted(
+            offsets,
+            joined(of_rows),
+            joined(of_bags),
+            readout=np.concatenate(read) if read else None,
+        )
 
     def instance_moments(self, A: Array, kt: Array) -> Moments:
         """P(y_n) averaged over the posterior of f_n."""
@@ -224,33 +234,8 @@ class FeaturePosterior(ABC):
         return ordered_root(self.S)
 
 
-@dataclass(frozen=True)
-class Predictor:
-    """A posterior with the likelihood whose bag labels are asked for."""
-
-    posterior: Any  # a FeaturePosterior, or what answers in its place
-    likelihood: BagLikelihood
-
-    def instances(self, X: Array) -> tuple[Array, Array]:
-        """P(y_n = 1) and its standard deviation; see `FeaturePosterior.instances`."""
-        found: tuple[Array, Array] = self.posterior.instances(X)
-        return found
-
-    def predicted(self, X: Array, offsets: Array, **asked: Any) -> Predicted:
-        """What predictions are made of; see `FeaturePosterior.predicted`."""
-        found = self.posterior.predicted(X, offsets, **asked)
-        return replace(found, likelihood=self.likelihood)
-
-    def given_labels(
-        self, X: Array, offsets: Array, labels: Sequence[BagLabels]
-    ) -> tuple[Array, Array]:
-        """P(y_n | bag label, known labels), (n, 2), and its standard deviation, (n,)."""
-        found: tuple[Array, Array]
-        found = self.posterior.given_labels(X, offsets, labels, self.likelihood)
-        return found
-
-
-def _joined(parts: list[Moments]) -> Moments | None:
+def joined(parts: list[Moments]) -> Moments | None:
+    """Moments of one chunk after the other, as one; None where there are none."""
     if not parts:
         return None
     return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
@@ -325,6 +310,20 @@ class Posterior(FeaturePosterior):
         """K_bb - A_b A_b' of each bag, in low rank plus a diagonal."""
         Xs = np.asarray(self.scaled(X), dtype=np.float64)
         return factor_residuals(self.kernel, Xs, A, kt, weight, starts)
+
+    @property
+    def members(self) -> tuple[Posterior, ...]:
+        """The posteriors whose logits are averaged: here, this one alone."""
+        return (self,)
+
+    @property
+    def shares(self) -> Array:
+        """The weight of each member in the average."""
+        return np.ones(1)
+
+    def pooled_rows(self, X: Array) -> Array:
+        """(n, M) what of each instance is averaged over its bag where bags are calibrated."""
+        return self.features(X)[0]
 
     def bag_features(self, X: Array, offsets: Array) -> Iterator[tuple[Array, Array, Array]]:
         """mu (n,), rest (n,) and G (n, rank) bag by bag: Cov(f) = G G' + diag(rest)."""
