@@ -80,7 +80,7 @@ def test_means_that_tell_nothing_have_no_weight() -> None:
     means = PooledBags(rng.normal(size=(200, 4)), np.ones(4), False)
     pooled = means.left_out_logits(T, found.folds)
     calibration = calibrate_with_means(found, T, pooled, means)
-    assert calibration.pooled_weight < 0.2
+    assert calibration.pooled_weight < 0.1
     assert (calibration.pooled is None) == (calibration.pooled_weight == 0)
 
 
@@ -93,7 +93,7 @@ def test_few_bags_hold_the_prior() -> None:
         found = LeftOut(scores, scores[:, 0], np.arange(2 * n) % 2)
         means = PooledBags(np.zeros((2 * n, 1)), np.ones(1), False)
         calibration = calibrate_with_means(found, T, np.zeros(2 * n), means)
-        return float(np.abs(calibration.weights - [0.5, 0.0]).sum())
+        return float(np.abs(calibration.weights - [1.0, 0.0]).sum())
 
     assert moved(4) < 0.3 * moved(20)
 

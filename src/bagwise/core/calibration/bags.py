@@ -39,9 +39,8 @@ STEEPEST = 1.5  # slope; that of chances which are independent is 1
 FULL_PRIOR = 10  # bags of each class from which priors have their full width
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
-# Weights and intercept: "joint" as it is, or half of it and half of the mean features.
-PRIOR_MEAN, PRIOR_MEAN_WITH_POOLED = np.array([1.0, 0, 0, 0]), np.array([0.5, 0, 0.5, 0])
-PRIOR_SCALE = np.array([1.0, 1.0, 0.5, 3.0])
+PRIOR_SCALE = np.array([1.0, 1.0, 0.3, 3.0])  # of weights and intercept
+MORE_SCALE = np.array([0.0, 0.0, 0.4, 0.0])  # for each unit of weight that means should have
 
 
 @dataclass(frozen=True)
@@ -124,13 +123,15 @@ class BagCalibration:
 
         Each score is taken for Phi(x) of a Gaussian x with the score's mean and deviation. Scores
         rise and fall together, so that their widths add up as their logits do: each by its weight,
-        and by d logit / dx there and at the calibrated probability.
+        and by d logit / dx there and at the calibrated probability. The logit of mean features is
+        taken to be as wide as the others are on average.
         """
         score = quantile(np.log(negative), np.log(positive))
         both = self.both(kept_off(np.log(positive) - np.log(negative)), offset)
         calibrated = quantile(*np.log(both).T)
         logit_widths = width(score, stds) * np.exp(_log_logit_slope(score))
-        own = (logit_widths @ self.weights) * np.exp(-_log_logit_slope(calibrated))
+        own = logit_widths @ self.weights + self.pooled_weight * logit_widths.mean(axis=1)
+        own *= np.exp(-_log_logit_slope(calibrated))
         return spread(calibrated, own)
 
 
@@ -185,12 +186,17 @@ def too_few(bags: Bags, T: Flags, counts: Array | None = None) -> str | None:
 
 
 def calibrate(
-    found: LeftOut, T: Flags, pooled: Array | None = None, counts: Array | None = None
+    found: LeftOut,
+    T: Flags,
+    pooled: Array | None = None,
+    counts: Array | None = None,
+    expected: float = 0.0,
 ) -> BagCalibration:
     """The calibration of scores of left-out bags, of which T says which are positive.
 
     `pooled` are logits of their mean features by regressions that did not see them; the regression
-    itself has still to be added to the calibration. `counts` say how many times each bag counts.
+    itself has still to be added to the calibration. `counts` say how many times each bag counts;
+    `expected` is the weight that mean features have before any label is seen.
 
     >>> rng = np.random.default_rng(0)
     >>> T = np.arange(60) % 2 == 1
@@ -203,7 +209,7 @@ def calibrate(
     usual, slopes = size_slopes(found, T, counts)
     beyond = found.log_sizes - usual
     scores = found.bag_scores - beyond[:, None] * slopes
-    *weights, last, intercept = _most_probable(scores, T, pooled, counts).tolist()
+    *weights, last, intercept = _most_probable(scores, T, pooled, counts, expected).tolist()
     return BagCalibration(
         np.array(weights),
         intercept,
@@ -247,7 +253,7 @@ def calibrate_with_means(
 
     `pooled` (B,) are logits by regressions that did not see the bags.
     """
-    calibration = calibrate(found, T, pooled, counts)
+    calibration = calibrate(found, T, pooled, counts, means.expected_weight)
     if calibration.pooled_weight == 0:
         return calibration
     return replace(calibration, pooled=means.regression(T, counts))
@@ -262,18 +268,20 @@ def warn_of_left_out(score: Array, found: LeftOut, bags: Bags, T: Flags, remedie
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
 
-def _most_probable(scores: Array, T: Flags, pooled: Array | None, counts: Array) -> Array:
+def _most_probable(
+    scores: Array, T: Flags, pooled: Array | None, counts: Array, expected: float
+) -> Array:
     """Weights and intercept at the mode of their posterior.
 
-    The prior is centred at "joint" as it is, or where there are logits of mean features at half of
-    both: few bags move it little, and where a class has fewer than `FULL_PRIOR` it is narrower.
+    The prior is centred at "joint" as it is, but for what is `expected` of mean features: few bags
+    move it little, and where a class has fewer than `FULL_PRIOR` it is narrower.
     """
     third = np.zeros(len(scores)) if pooled is None else pooled
-    centre = PRIOR_MEAN if pooled is None else PRIOR_MEAN_WITH_POOLED
+    centre = np.array([1 - expected, 0.0, expected, 0.0])
     design = np.column_stack([scores, third, np.ones(len(scores))])
     sign = np.where(T, 1.0, -1.0)
     fewest = min(float(counts[T].sum()), float(counts[~T].sum()))
-    scale = PRIOR_SCALE * np.sqrt(min(1.0, fewest / FULL_PRIOR))
+    scale = (PRIOR_SCALE + expected * MORE_SCALE) * np.sqrt(min(1.0, fewest / FULL_PRIOR))
 
     def objective(x: Array) -> tuple[float, Array]:
         z, deviation = sign * (design @ x), (x - centre) / scale

@@ -209,10 +209,18 @@ def check_alpha(alpha: Any) -> float:
 
 
 def left_out_bags(
-    found: LeftOut, bags: Bags, T: Flags, pooled: Array, counts: Array | None
+    found: LeftOut,
+    bags: Bags,
+    T: Flags,
+    pooled: Array,
+    counts: Array | None,
+    expected: float = 0.0,
 ) -> LeftOutBags:
-    """What is kept of left-out bags; `pooled` (B,) are logits of their mean features."""
-    logits = calibrated_left_out(found, T, pooled, counts)
+    """What is kept of left-out bags; `pooled` (B,) are logits of their mean features.
+
+    `expected` is the weight of these before any label is seen.
+    """
+    logits = calibrated_left_out(found, T, pooled, counts, expected)
     groups = bags.groups
     numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
     return LeftOutBags(
@@ -223,7 +231,9 @@ def left_out_bags(
     )
 
 
-def calibrated_left_out(found: LeftOut, T: Flags, pooled: Array, counts: Array | None) -> Array:
+def calibrated_left_out(
+    found: LeftOut, T: Flags, pooled: Array, counts: Array | None, expected: float = 0.0
+) -> Array:
     """(B,) logits of left-out bags by calibrations to the other folds.
 
     Neither the fit nor the calibration has seen the label of the bag.
@@ -232,7 +242,7 @@ def calibrated_left_out(found: LeftOut, T: Flags, pooled: Array, counts: Array |
     for k in range(int(found.folds.max()) + 1):
         out = found.folds == k
         others = None if counts is None else counts[~out]
-        own = calibrate(_part(found, ~out), T[~out], pooled[~out], others)
+        own = calibrate(_part(found, ~out), T[~out], pooled[~out], others, expected)
         part = _part(found, out)
         logits[out] = own.logit(part.bag_scores, own.offset(part.log_sizes, pooled[out]))
     return logits
