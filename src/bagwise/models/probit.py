@@ -78,7 +78,8 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         sweeps dropped first, sweeps per kept draw; for "gibbs" only.
     kernel : "auto" (default): an RBF kernel with a lengthscale of half the features' spread, a
         linear one and their sum, on raw and on standardised features, are judged by bags left out
-        of the fit, and the best is taken as it is. `candidates_` is the table of what was tried.
+        of the fit, and predictions average the logits of those that are about as good as the best.
+        `candidates_` is the table of what was tried, with weights.
         With learn_hyperparameters=False or fewer than 3 bags of a class the same as None.
 
     Examples
