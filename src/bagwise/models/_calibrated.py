@@ -29,7 +29,7 @@ from bagwise.core.calibration.instances import (
 )
 from bagwise.core.calibration.left_out import LeftOut, Scorer, bags_to_leave_out
 from bagwise.core.calibration.novelty import seen_instances
-from bagwise.core.calibration.pooled import PooledRegression, bag_means, left_out_logits
+from bagwise.core.calibration.pooled import PooledRegression, bag_means
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Callback, Monitor, listening
@@ -188,10 +188,11 @@ class CalibratedMIL(DecidingMIL, abstract=True):
             )
             return
         if reasons[0] is None:
-            means, scale = bag_means(bags.X, bags.offsets), self.posterior_.scale
-            pooled = left_out_logits(means, T, found.folds, scale, counts)
-            self.calibration_ = calibrate_with_means(found, T, pooled, means, scale, counts)
-            self.left_out_bags_ = left_out_bags(found, bags, T, pooled, counts)
+            means = bag_means(bags.X, bags.offsets)
+            self.calibration_ = calibrate_with_means(found, T, means, self.posterior_.scale, counts)
+            self.left_out_bags_ = left_out_bags(
+                found, bags, T, means, self.posterior_.scale, counts
+            )
             warn_of_left_out(self.calibration_, found, bags, T, self._remedies)
         if reasons[1] is None:
             self.instance_calibration_ = calibrate_instances(

@@ -76,8 +76,8 @@ def test_mean_features_count() -> None:
     weighted_logits = left_out_logits(MEANS, T, FOUND.folds, UNITS, COUNTS)
     copied_logits = left_out_logits(MEANS[COPIES], T[COPIES], COPIED.folds, UNITS)
     np.testing.assert_allclose(weighted_logits[COPIES], copied_logits, atol=1e-4)
-    one = calibrate_with_means(FOUND, T, weighted_logits, MEANS, UNITS, COUNTS)
-    other = calibrate_with_means(COPIED, T[COPIES], copied_logits, MEANS[COPIES], UNITS)
+    one = calibrate_with_means(FOUND, T, MEANS, UNITS, COUNTS)
+    other = calibrate_with_means(COPIED, T[COPIES], MEANS[COPIES], UNITS)
     assert_same_bags(one, other)
 
 

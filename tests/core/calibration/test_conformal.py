@@ -155,9 +155,9 @@ def test_left_out_logits_do_not_depend_on_the_labels_of_their_fold() -> None:
     scores = np.where(T, 1.0, -1.0)[:, None] + RNG.normal(size=(n, 2))
     found = LeftOut(scores, np.empty(0), np.arange(n) // 2 % 5)
     # Regressions on mean features see those labels in the calibrations of the other folds.
-    no_means = np.zeros(n)
+    no_means = np.zeros((n, 3))
     turned = np.where(found.folds == 2, ~T, T)
-    z, other = (calibrated_left_out(found, t, no_means, None) for t in (T, turned))
+    z, other = (calibrated_left_out(found, t, no_means, np.ones(3), None) for t in (T, turned))
     np.testing.assert_allclose(z[found.folds == 2], other[found.folds == 2])
     assert not np.allclose(z[found.folds != 2], other[found.folds != 2])
 

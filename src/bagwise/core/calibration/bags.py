@@ -23,7 +23,12 @@ from scipy import optimize, special
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.left_out import SCORES, LeftOut, kept_off, score_moments
-from bagwise.core.calibration.pooled import PooledRegression, bag_means, fit_pooled
+from bagwise.core.calibration.pooled import (
+    PooledRegression,
+    bag_means,
+    fit_pooled,
+    left_out_logits,
+)
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
 from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted
 from bagwise.core.links import LOG_SQRT_2PI, Probit
@@ -231,13 +236,13 @@ def size_slopes(found: LeftOut, T: Flags, counts: Array) -> tuple[float, Array]:
 
 
 def calibrate_with_means(
-    found: LeftOut, T: Flags, pooled: Array, means: Array, scale: Array, counts: Array | None = None
+    found: LeftOut, T: Flags, means: Array, scale: Array, counts: Array | None = None
 ) -> BagCalibration:
     """The calibration with the regression on the bags' mean features (B, D), if that has weight.
 
-    `pooled` (B,) are logits by regressions that did not see the bags; `scale` (D,) are the units of
-    features in which the model sees them.
+    `scale` (D,) are the units of features in which the model sees them.
     """
+    pooled = left_out_logits(means, T, found.folds, scale, counts)
     calibration = calibrate(found, T, pooled, counts)
     if calibration.pooled_weight == 0:
         return calibration

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bagwise.bags import Bags
 from bagwise.core.calibration.bags import calibrate
 from bagwise.core.calibration.left_out import LeftOut
+from bagwise.core.calibration.pooled import left_out_logits
 from bagwise.core.parameters import check_number
 from bagwise.core.warnings import warn_user
 
@@ -209,10 +210,10 @@ def check_alpha(alpha: Any) -> float:
 
 
 def left_out_bags(
-    found: LeftOut, bags: Bags, T: Flags, pooled: Array, counts: Array | None
+    found: LeftOut, bags: Bags, T: Flags, means: Array, scale: Array, counts: Array | None
 ) -> LeftOutBags:
-    """What is kept of left-out bags; `pooled` (B,) are logits of their mean features."""
-    logits = calibrated_left_out(found, T, pooled, counts)
+    """What is kept of left-out bags; `means` (B, D) are their mean features, `scale` the units."""
+    logits = calibrated_left_out(found, T, means, scale, counts)
     groups = bags.groups
     numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
     return LeftOutBags(
@@ -223,11 +224,14 @@ def left_out_bags(
     )
 
 
-def calibrated_left_out(found: LeftOut, T: Flags, pooled: Array, counts: Array | None) -> Array:
+def calibrated_left_out(
+    found: LeftOut, T: Flags, means: Array, scale: Array, counts: Array | None
+) -> Array:
     """(B,) logits of left-out bags by calibrations to the other folds.
 
     Neither the fit nor the calibration has seen the label of the bag.
     """
+    pooled = left_out_logits(means, T, found.folds, scale, counts)
     logits = np.empty(len(T))
     for k in range(int(found.folds.max()) + 1):
         out = found.folds == k
