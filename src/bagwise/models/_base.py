@@ -62,7 +62,7 @@ class BagClassifierMIL(TwoClassEstimator):
     why_not_calibrated_: str | None
     instance_calibration_: InstanceCalibration | None
     why_instances_not_calibrated_: str | None
-    _posterior_type: ClassVar[type]
+    _posterior_type: ClassVar[Any]
 
     def __init_subclass__(
         cls, *, alias: str | None = None, abstract: bool = False, **kwargs: Any

@@ -26,7 +26,7 @@ from bagwise.core.linear.design import Columns, Design
 from bagwise.core.linear.evidence import Fit
 from bagwise.core.links import Logistic
 from bagwise.core.parameters import check_integer, check_number
-from bagwise.core.posteriors.linear import LinearPosterior
+from bagwise.core.posteriors.linear import LinearPosterior, WideLinearPosterior, posterior_at
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
@@ -49,15 +49,15 @@ FITTED = (
 )
 
 register(LinearPosterior)
+register(WideLinearPosterior)
 
 
 class LinearMIL(CalibratedMIL, abstract=True):
     """What all linear models share; subclasses say how weights and penalties are found."""
 
-    posterior_: LinearPosterior
-    _posterior_type: ClassVar[type] = LinearPosterior
+    posterior_: LinearPosterior | WideLinearPosterior
+    _posterior_type: ClassVar[Any] = LinearPosterior | WideLinearPosterior
     _stage: str = "evidence"  # what callbacks are told
-    _prunes: ClassVar[bool] = False  # weights that do not matter, of which most are left out
     _whole: ClassVar[str | None] = None  # why nothing is calibrated, whatever the bags
 
     _remedies = (
@@ -126,26 +126,23 @@ class LinearMIL(CalibratedMIL, abstract=True):
         design = self._design(bags, T, known, counts, self._columns(bags, T, rng))
         fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
         seed = int(rng.integers(2**31))
-        self.posterior_ = LinearPosterior.at(fit.modes[0], fit.columns, seed)
+        self.posterior_ = posterior_at(fit.modes[0], fit.columns, seed)
         self._store(fit, self.posterior_.n_weights)
         monitor = Monitor(callbacks)
         refit = partial(refitted_linear, self, bags, T, counts, seed, monitor)
         self._calibrate(bags, T, known, counts, reasons, seed, monitor, refit)
 
     def _check_width(self, n: int, d: int) -> None:
-        """Raise where the covariance of d weights, or a fit to n instances, exceeds the memory."""
-        least = min(n, d)
-        numbers = least * d + (0 if self._prunes else d**2)
+        """Raise where fits of d weights to n instances exceed the memory."""
+        # Instances, their directions and one product; or the covariance and its inverse.
+        numbers = 3 * n * d if n < d else 2 * d**2
         free = free_memory()
-        if 8 * numbers <= free:
-            return
-        fewer = "" if self._prunes else "MIRVM, which drops features that do not matter, "
-        raise ValueError(
-            f"a fit of {d} weights to {n} instances takes {8 * numbers / 1e9:.1f} GB of memory and "
-            f"{free / 1e9:.1f} GB are free; use {fewer}ProbitVGPMIL, whose fits do not grow with "
-            "the square of the number of features, or fewer features, e.g. "
-            "sklearn.decomposition.TruncatedSVD"
-        )
+        if 8 * numbers > free:
+            raise ValueError(
+                f"a fit of {d} weights to {n} instances takes {8 * numbers / 1e9:.1f} GB of memory "
+                f"and {free / 1e9:.1f} GB are free; use ProbitVGPMIL, whose fits do not grow with "
+                "the product of both, or fewer features, e.g. sklearn.decomposition.TruncatedSVD"
+            )
 
     def _costly(self) -> str | None:
         """Why "auto" does not pay for five more fits, or None."""
@@ -171,12 +168,12 @@ class LinearMIL(CalibratedMIL, abstract=True):
     @property
     def scaled_coef_(self) -> Array:
         """Weights of the features as the model scaled them: their sizes can be compared."""
-        return self._spread_out(self.posterior_.m[:-1])
+        return self._spread_out(self.posterior_.weights)
 
     @property
     def scaled_coef_std_(self) -> Array:
         """Posterior standard deviations of `scaled_coef_`."""
-        return self._spread_out(np.sqrt(np.diagonal(self.posterior_.S)[:-1]))
+        return self._spread_out(self.posterior_.deviations)
 
     @property
     def intercept_(self) -> float:

@@ -62,8 +62,6 @@ class MIRVM(LinearMIL, alias="mirvm"):
     True
     """
 
-    _prunes = True
-
     def __init__(
         self,
         *,

@@ -16,7 +16,7 @@ from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.monitor import Callback
-from bagwise.core.posteriors.linear import LinearPosterior, TaskPosteriors
+from bagwise.core.posteriors.linear import TaskPosteriors, posterior_at
 from bagwise.models.mirvm import MIRVM
 
 Array = NDArray[Any]
@@ -104,7 +104,7 @@ class MultiTaskMIRVM(MIRVM):
         seed = int(rng.integers(2**31))
         self.posterior_ = TaskPosteriors(
             tuple(names.tolist()),
-            tuple(LinearPosterior.at(mode, fit.columns, seed) for mode in fit.modes),
+            tuple(posterior_at(mode, fit.columns, seed) for mode in fit.modes),
         )
         self._store(fit, self.posterior_.posteriors[0].n_weights)
         self._not_calibrated(reasons)

@@ -18,6 +18,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.core.warnings import NearChanceWarning, warn_user
 from bagwise.distributed import DaskRows, connected
+from bagwise.models._base import Predictions
 from bagwise.models._preparation import with_shared_inducing
 from bagwise.models.bag_weights import sample_weights
 from bagwise.models.class_matrices import (
@@ -186,13 +187,16 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         is more probable than `predict_proba` makes its bag.
         """
         bags = bags_to_predict(self, X)
-        share = self._share_of_own(bags)
+        if self._of_one_class:
+            found, share = self._all_of_models(bags)
+            p, std = _side_by_side((each.p, each.std) for each in found)
+            return (share * p, share * std) if return_std else share * p
         if not return_std:
-            p = [model.predict_instance_proba(bags)[:, 1] for model in self.estimators_]
-            return share * np.column_stack(p)
-        each = (model.predict_instance_proba(bags, return_std=True) for model in self.estimators_)
-        both, std = _side_by_side(each)
-        return share * both, share * std
+            each = [model.predict_instance_proba(bags)[:, 1] for model in self.estimators_]
+            return np.column_stack(each)
+        return _side_by_side(
+            model.predict_instance_proba(bags, return_std=True) for model in self.estimators_
+        )
 
     def predict_instance_range(self, X: Any) -> tuple[Array, Array]:
         """Both ends of the probability that an instance is of each class, (N, K) each.
@@ -200,23 +204,31 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         See `ProbitVGPMIL.predict_instance_range`.
         """
         bags = bags_to_predict(self, X)
-        both = [model.predict_instance_range(bags) for model in self.estimators_]
-        share = self._share_of_own(bags)
+        share: Array = np.ones(1)
+        if self._of_one_class:
+            found, share = self._all_of_models(bags)
+            both = [(each.low, each.high) for each in found]
+        else:
+            both = [model.predict_instance_range(bags) for model in self.estimators_]
         low, high = (share * np.column_stack(ends) for ends in zip(*both, strict=True))
         return low, high
 
-    def _share_of_own(self, bags: Bags) -> Array:
-        """By how much a bag's being of exactly one class changes what models say of instances.
-
-        (N, K) or 1: calibrated instances stay no more probable than their bag, whose probability
-        of a class is P(instance | bag of that class) times that of the bag.
-        """
+    @property
+    def _of_one_class(self) -> bool:
+        """Whether a bag's being of exactly one class changes what models say of instances."""
         calibrated = [getattr(m, "instance_score_", "") == "calibrated" for m in self.estimators_]
-        if self.multilabel_ or not all(calibrated):
-            return np.ones(1)
-        own = self._own_probability(bags)
+        return not self.multilabel_ and all(calibrated)
+
+    def _all_of_models(self, bags: Bags) -> tuple[list[Predictions], Array]:
+        """What each model predicts, from one pass, and by how much that changes, (N, K).
+
+        Calibrated instances stay no more probable than their bag, whose probability of a class is
+        P(instance | bag of that class) times that of the bag.
+        """
+        found = [model.predict_all(bags) for model in self.estimators_]
+        own = np.column_stack([each.bag_p[:, 1] for each in found])
         ratio = np.divide(given_one_class(own), own, out=np.ones_like(own), where=own > 0)
-        return np.repeat(ratio, bags.sizes, axis=0)
+        return found, np.repeat(ratio, bags.sizes, axis=0)
 
     def instance_posterior(
         self, X: Any, return_std: bool = False, *, y: ArrayLike | None = None

@@ -17,9 +17,12 @@ from bagwise.core.calibration.ranking import (
     auc,
     chance_error,
     class_counts,
+    least_auc,
     some_of_each_class,
     warn_near_chance,
 )
+from bagwise.core.likelihoods.bag_scores import Predicted
+from bagwise.core.links import Moments
 from toy_bags import separable_bags
 
 FAST: dict[str, Any] = {"n_inducing": 10, "random_state": 0, "tol": 1e-4}
@@ -186,3 +189,27 @@ def test_the_command_line_says_it(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0
     assert "warning: bags that were left out of the fit are ranked near chance" in done.stderr
+
+
+def test_bags_that_instances_alone_rank_well_need_no_joint_probabilities() -> None:
+    bags = separable_bags(30, 2)
+    T = np.asarray(bags.y) == 1
+    model = bw.ProbitVGPMIL(bag_score="joint", instance_score="posterior", **FAST).fit(bags)
+    found = model._predictor(bags).predicted(bags.X, bags.offsets, joint=True, instances=True)
+    all_of_them = np.arange(len(bags))
+    least = least_auc(found, T, all_of_them)
+    assert 0.6 < least <= auc(found.bags("joint").log_positive, T)
+    assert least_auc(found, ~T, all_of_them) <= auc(found.bags("joint").log_positive, ~T)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_least_auc_is_no_more_than_any_within_the_bounds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    offsets, T = np.arange(0, 61, 3), np.arange(20) % 2 == 1
+    p = rng.uniform(0, 0.6, 60) * np.where(np.repeat(T, 3), 1.0, 0.5)
+    instances = Moments(np.log1p(-p), np.log(p), np.zeros(60))
+    found = Predicted(offsets, instances, None)
+    parts = p.reshape(20, 3)
+    for share in (0.0, 0.5, 1.0):
+        score = (1 - share) * parts.max(axis=1) + share * np.minimum(parts.sum(axis=1), 1)
+        assert least_auc(found, T, np.arange(20)) <= auc(score, T)

@@ -310,3 +310,19 @@ def test_copies_of_a_known_positive_are_likely_positive() -> None:
         p = special.ndtr(c0 + nodes)
         truth = weights @ p**2 / (weights @ p)
         np.testing.assert_allclose(model.instance_posterior(copies)[1:, 1], truth, rtol=tolerance)
+
+
+def test_a_bag_of_one_block_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    points = rng.standard_normal((64, 2))
+    link = LINKS["probit"]()
+    draws = BagDraws(link, rng.normal(size=6), rng.normal(size=(6, 2)), points, np.ones(6))
+    labels, likelihood = BagLabels(True, np.full(6, np.nan)), BagLikelihood(link)
+    calls = []
+    block = BagDraws._block
+    monkeypatch.setattr(BagDraws, "_block", lambda self, i: calls.append(i) or block(self, i))
+    kept = given_labels(draws, labels, likelihood)
+    assert calls == [0]
+    monkeypatch.setattr("bagwise.core.posteriors.given_labels.ROWS_PER_BLOCK", 4)
+    for ours, theirs in zip(kept, given_labels(draws, labels, likelihood), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10)

@@ -77,6 +77,18 @@ def auc(score: Array, T: Flags) -> float:
     return float(above / (n_positive * n_negative))
 
 
+def least_auc(found: Predicted, T: Flags, told: NDArray[np.intp]) -> float:
+    """What the AUC of joint probabilities of the bags `told` is at least, whatever these are.
+
+    No bag is less probable than its most probable instance, nor more than all of them added up.
+    """
+    assert found.instances is not None
+    of_rows, starts = found.instances.log_positive, found.offsets[:-1]
+    low = np.maximum.reduceat(of_rows, starts)[told]
+    high = np.minimum(np.logaddexp.reduceat(of_rows, starts), 0.0)[told]
+    return auc(np.where(T[told], low, high), T[told])
+
+
 def chance_error(n_negative: int, n_positive: int) -> float:
     """Standard deviation of the AUC where scores tell nothing [Mann and Whitney 1947].
 
@@ -123,20 +135,19 @@ def check_ranking(
         return  # what is in files or with workers is not read once more
     some = some_of_each_class(bags, T, RANKED_ROWS)
     ranked = bags if len(some) == len(bags) else bags[some]
+    told = np.arange(len(some)) if counts is None else np.flatnonzero(counts[some])
     score = score if score in BAG_SCORES else "joint"
+    rows = (ranked.X, ranked.offsets)
     try:
-        found: Predicted = predictor(ranked).predicted(
-            ranked.X,
-            ranked.offsets,
-            joint=score == "joint",
-            instances=True,
-            second=False,
-            stages=ROUGH,
-        )
+        predict = predictor(ranked).predicted
+        found: Predicted = predict(*rows, joint=False, instances=True)
+        if score == "joint":
+            if least_auc(found, T[some], told) >= NEAR_CHANCE:
+                return
+            found = predict(*rows, joint=True, instances=True, second=False, stages=ROUGH)
     except BREAKDOWNS:
         return  # the fit has succeeded; predictions will say what is wrong with them
     own, best = (log_odds(found.bags(name)) for name in (score, "max"))
-    told = np.arange(len(some)) if counts is None else np.flatnonzero(counts[some])
     ranked = ranked if len(told) == len(some) else ranked[told]
     fitted = "even the bags that the model was fitted to"
     warn_near_chance(own[told], ranked, T[some][told], fitted, remedies, best[told])

@@ -166,10 +166,12 @@ class NewtonRefinement:
         target = LogJoint(given, self.sweeper, c0)
         for _ in range(NEWTON_STEPS):
             here = target.expand(m)
-            found, _ = newton_step(target, here, tol, REACH)
+            found, stationary = newton_step(target, here, tol, REACH)
             if found is None:  # no ascent is left at the precision of the bound
                 value = here.value
                 break
             m, value = found
+            if stationary:
+                break
         q = Q(m, given.S, c0, -logdet_from_cholesky(L))
         return _State(q, value + 0.5 * float(m @ m) - q.kl(), given)

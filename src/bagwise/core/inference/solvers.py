@@ -20,7 +20,7 @@ from bagwise.core.parameters import check_choice
 Run = Callable[..., tuple[Q, Trace]]  # of stage, method, q and limits
 
 # Newton's method from the very start would end in another, often lower, optimum.
-FIRST_SWEEPS = 16
+FIRST_SWEEPS = 8
 
 
 def optimise(

@@ -75,10 +75,14 @@ class Design:
         """Passes over chunks of them."""
         return self.data.sweeper(self.columns, dtype=np.float64)
 
-    @cached_property
     def matrix(self) -> Array:
         """All of them at once (n, d), also where workers have the rows."""
         return self.columns(self.data.X[:])[0]
+
+    @cached_property
+    def span(self) -> Span:
+        """The directions that the instances span, which one penalty for all does not turn."""
+        return spanned(self.matrix())
 
     def only(self, keep: NDArray[np.bool_]) -> Design:
         """The same instances with fewer columns."""
@@ -172,16 +176,33 @@ def primal(design: Design, alpha: Array) -> Coordinates:
 def dual(design: Design, alpha: Array) -> Coordinates:
     """One coordinate per direction that the instances span, at most n of them.
 
-    X A^(-1/2) = U s V' with the eigenvectors U of X A^-1 X', so the features become U s.
+    X A^(-1/2) = U s V', so the features become U s.
     """
     root = 1 / np.sqrt(alpha)
-    F = design.matrix * root  # (n, d)
-    values, U = np.linalg.eigh(F @ F.T)
-    keep = values > 1e-13 * max(float(values[-1]), 1e-300)
-    s = np.sqrt(values[keep])
-    V = F.T @ (U[:, keep] / s)  # (d, r)
-    data, r = design.data, len(s)
+    if np.all(root == root[0]):
+        span, size = design.span, float(root[0])
+    else:
+        span, size = spanned(design.matrix() * root), 1.0
+    data, r = design.data, len(span.s)
     labels = (data.offsets, data.T, data.known, data.chunk_size)
-    rows = TrainingData(U[:, keep] * s, *labels, counts=data.counts)
+    rows = TrainingData(span.U * (size * span.s), *labels, counts=data.counts)
     sweeper = rows.sweeper(Columns.all(np.zeros(r), np.ones(r)))
-    return Coordinates(sweeper, np.ones(r), root, V)
+    return Coordinates(sweeper, np.ones(r), root, span.V)
+
+
+@dataclass(frozen=True)
+class Span:
+    """F = U s V' without what is zero to rounding, the largest first."""
+
+    U: Array  # (n, r)
+    s: Array  # (r,)
+    V: Array  # (d, r)
+
+
+def spanned(F: Array) -> Span:
+    """The singular vectors of F (n, d), n < d, from the eigenvectors of F F'."""
+    values, U = np.linalg.eigh(F @ F.T)
+    values, U = values[::-1], U[:, ::-1]
+    keep = values > 1e-13 * max(float(values[0]), 1e-300)
+    s = np.sqrt(values[keep])
+    return Span(U[:, keep], s, F.T @ (U[:, keep] / s))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,15 +42,25 @@ class BagDraws:
 
     def log_probabilities(self) -> Iterator[tuple[slice, Array, Array]]:
         """Rows, log P(y = 1 | draw) and log P(y = 0 | draw), (rows, draws), block by block."""
+        if len(self.base) <= ROWS_PER_BLOCK:
+            yield self._only_block
+            return
         for start in range(0, len(self.base), ROWS_PER_BLOCK):
-            rows = slice(start, start + ROWS_PER_BLOCK)
-            f = self.base[rows, None] + self.loadings[rows] @ self.points.T
-            # P(y = 1 | f) = P(y = 0 | -f) for both links.
-            log_p, log_q = (
-                self.link.log_smoothed(sign * f, self.kt[rows], second=False)[0]
-                for sign in (-1.0, 1.0)
-            )
-            yield rows, log_p, log_q
+            yield self._block(start)
+
+    @cached_property
+    def _only_block(self) -> tuple[slice, Array, Array]:
+        """That of a bag which has no other, kept since a bag is gone through twice."""
+        return self._block(0)
+
+    def _block(self, start: int) -> tuple[slice, Array, Array]:
+        rows = slice(start, start + ROWS_PER_BLOCK)
+        f = self.base[rows, None] + self.loadings[rows] @ self.points.T
+        # P(y = 1 | f) = P(y = 0 | -f) for both links.
+        log_p, log_q = (
+            self.link.log_smoothed(sign * f, self.kt[rows], second=False)[0] for sign in (-1.0, 1.0)
+        )
+        return rows, log_p, log_q
 
     def residual_variance(self, rows: slice) -> Array:
         """Variance of P(y = 1 | draw, r) over r, (rows, draws), of the first draws."""
