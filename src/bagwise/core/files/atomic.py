@@ -68,12 +68,19 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Pat
 
 
 def check_result(
-    path: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]], *, overwrite: bool
+    path: str | os.PathLike[str],
+    sources: Sequence[str | os.PathLike[str] | None],
+    *,
+    overwrite: bool,
 ) -> None:
-    """`check_target` for a result of files that it must not take the place of."""
+    """`check_target` for a result of files, if any, that it must not take the place of."""
     target = check_target(path, overwrite=overwrite)
     for source in sources:
-        if os.path.exists(source) and os.path.realpath(source) == os.fspath(target):
+        if (
+            source is not None
+            and os.path.exists(source)
+            and os.path.realpath(source) == os.fspath(target)
+        ):
             raise FileExistsError(
                 f"{os.fspath(path)} is what is read here, and writing there would destroy it; "
                 "choose another name for the result"
