@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+LONGEST_START = 233  # bytes, so that no temporary name has more than 255
+
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
@@ -28,7 +30,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iter
     (b'whole', ['a.txt'])
     """
     target = check_target(path, overwrite=overwrite)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f"{_temporary_start(target)}{secrets.token_hex(8)}.tmp")
     # Not tempfile: its files are readable by the owner alone, whatever the umask says.
     file = open(temporary, "xb")  # noqa: SIM115
     try:
@@ -93,11 +95,16 @@ def remove_leftovers(path: str | os.PathLike[str]) -> None:
     Call it only where no other process writes the same file.
     """
     target = Path(os.path.realpath(path))
-    name = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.tmp")
+    name = re.compile(re.escape(_temporary_start(target)) + r"[0-9a-f]{16}\.tmp")
     with suppress(OSError):
         for entry in os.scandir(target.parent):
             if name.fullmatch(entry.name):
                 os.unlink(entry.path)
+
+
+def _temporary_start(target: Path) -> str:
+    """How names of what is being written begin; a long name is cut, since names have limits."""
+    return f".{os.fsencode(target.name)[:LONGEST_START].decode('utf-8', 'ignore')}."
 
 
 class KeptFileError(FileExistsError):
