@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import io
+import json
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from bagwise.io import (
     Hdf5Rows,
     ParquetRows,
     UnreadableFileError,
+    read_annotations,
     read_dicom_series,
     read_image,
     read_slide,
@@ -287,6 +289,31 @@ def _boxes(folder: Path) -> dict[str, bytes]:
     return _contents(folder, "*.json")
 
 
+def _outlines() -> dict[str, bytes]:
+    square = [[0, 0], [20, 0], [20, 20], [0, 20], [0, 0]]
+    hole = [[2, 2], [9, 2], [9, 9], [2, 9], [2, 2]]
+    shapes: dict[str, Any] = {
+        "Polygon": [square, hole],
+        "MultiPolygon": [[square], [hole]],
+        "Point": [5, 5.5],
+    }
+    found = [
+        {
+            "type": "Feature",
+            "geometry": {"type": kind, "coordinates": coordinates},
+            "properties": {"objectType": "annotation", "classification": {"name": "Tumor"}},
+        }
+        for kind, coordinates in shapes.items()
+    ]
+    collection = {"type": "FeatureCollection", "features": found}
+    return {"a.geojson": json.dumps(collection).encode(), "b.geojson": json.dumps(found).encode()}
+
+
+def _annotations(path: Path) -> None:
+    found = read_annotations(path, [[0, 0], [10, 0]], classes={"Tumor": 1, None: 0}, tile_size=10)
+    assert np.all(np.isnan(found) | (found == 0) | (found == 1))
+
+
 # --- Files of data sets -------------------------------------------------------------------------
 
 
@@ -334,6 +361,7 @@ MAKERS: dict[str, Callable[[Path], Reader]] = {
     "pictures": lambda folder: Reader(read_image, _pictures()),
     "voc": lambda folder: Reader(read_voc, _voc(folder)),
     "boxes": lambda folder: Reader(read_boxes_json, _boxes(folder)),
+    "annotations": lambda folder: Reader(_annotations, _outlines()),
     "data sets": lambda folder: Reader(_data_set, _data_sets(folder)),
     "detectors": _detector,
     "torch slides": lambda folder: Reader(read_slide, _torch_slides(folder)),

@@ -68,6 +68,21 @@ def test_entries_that_occur_twice_add_up_and_integers_become_float() -> None:
     np.testing.assert_array_equal(rows[:], [[0.0, 3.0, 0.0]])
 
 
+def test_sums_of_small_integers_do_not_overflow() -> None:
+    twice = (np.array([100, 100], dtype=np.int8), ([0, 0], [1, 1]))
+    X = sparse.coo_array(twice, shape=(1, 3))
+    np.testing.assert_array_equal(bw.Bags.from_arrays(X, [0]).X[:], [[0.0, 200.0, 0.0]])
+    np.testing.assert_array_equal(bw.Bags.from_list([X]).X[:], [[0.0, 200.0, 0.0]])
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "csc_array", "bsr_array"])
+def test_indices_beyond_the_matrix_are_refused(kind: str) -> None:
+    X = getattr(sparse, kind)(np.eye(3))
+    X.indices[1] = 500
+    with pytest.raises(ValueError, match="no valid sparse matrix"):
+        bw.Bags.from_arrays(X, [0, 0, 1])
+
+
 def test_the_matrix_that_was_passed_stays_as_it_is() -> None:
     X = sparse.csr_array((np.ones(2), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
     bw.Bags.from_arrays(X, [0])

@@ -290,6 +290,22 @@ def test_what_is_read_is_never_written_over(fitted: Path, command: str, target: 
     assert (fitted / target).read_bytes() == before
 
 
+def test_a_compared_model_and_a_list_of_slides_are_never_written_over(fitted: Path) -> None:
+    table, model, other = fitted / "cells.csv", fitted / "m.bagwise", fitted / "old.bagwise"
+    other.write_bytes(model.read_bytes())
+    said = refused("report", model, table, "--compare", other, "-o", other, "--force")
+    assert "would destroy it" in said and other.read_bytes() == model.read_bytes()
+    slides = _file(fitted, "slides.csv", "slide_id,label\ns,1\n")
+    folder = fitted / "features"
+    for command, inputs in (
+        ("fit", [folder]),
+        ("predict", [model, folder]),
+        ("suggest", [model, folder]),
+    ):
+        said = refused(command, *inputs, "--slides", slides, "-o", slides, "--force")
+        assert "would destroy it" in said and slides.exists()
+
+
 @pytest.mark.parametrize("command", ["fit", "predict", "report"])
 def test_a_missing_folder_is_noticed_before_any_work(fitted: Path, command: str) -> None:
     table, model = fitted / "cells.csv", fitted / "m.bagwise"

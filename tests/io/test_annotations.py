@@ -90,6 +90,32 @@ def test_holes_parts_overlaps_and_points(tmp_path: Path) -> None:
     assert found[3] == found[0] == 1 and np.nansum(found) == 2
 
 
+def test_a_point_is_in_one_tile(tmp_path: Path) -> None:
+    for x, y, tile in ((10, 5, 1), (10, 10, 5), (0, 0, 0)):
+        found = labels(tmp_path, feature([x, y], kind="Point"))
+        assert found[tile] == 1 and np.nansum(found) == 1
+    assert np.isnan(labels(tmp_path, feature([40, 40], kind="Point"))).all()  # below the last tile
+
+
+def test_points_count_inside_of_small_outlines_too(tmp_path: Path) -> None:
+    small = feature([square(0, 0, 3, 10)])
+    assert labels(tmp_path, small, feature([1, 1], kind="Point"))[0] == 1
+
+
+def test_holes_that_touch_their_outline_are_holes(tmp_path: Path) -> None:
+    rings = [square(0, 0, 20, 20), square(0, 0, 10, 10)]
+    with pytest.warns(UserWarning, match="cross or touch themselves"):
+        found = labels(tmp_path, feature(rings)).reshape(4, 4)
+    assert np.isnan(found[0, 0]) and found[0, 1] == found[1, 0] == found[1, 1] == 1
+
+
+def test_parts_that_overlap_are_their_union(tmp_path: Path) -> None:
+    parts = [[square(0, 0, 20, 10)], [square(10, 0, 30, 10)]]
+    with pytest.warns(UserWarning, match="cross or touch themselves"):
+        found = labels(tmp_path, feature(parts, kind="MultiPolygon"))
+    assert np.all(found[:3] == 1) and np.isnan(found[3:]).all()
+
+
 def test_what_is_left_out(tmp_path: Path) -> None:
     whole = [square(0, 0, 40, 40)]
     assert np.isnan(labels(tmp_path, feature(whole, "Fold"))).all()
@@ -118,7 +144,7 @@ def test_slides_know_their_tiles(tmp_path: Path) -> None:
 
 def test_outlines_that_cross_themselves_are_said(tmp_path: Path) -> None:
     bow = [[0, 0], [20, 20], [20, 0], [0, 20], [0, 0]]
-    with pytest.warns(UserWarning, match="1 outlines cross themselves"):
+    with pytest.warns(UserWarning, match="1 outlines cross or touch themselves"):
         labels(tmp_path, feature([bow]))
 
 
@@ -137,6 +163,10 @@ def test_outlines_that_cross_themselves_are_said(tmp_path: Path) -> None:
         (json.dumps([feature([[["a", 0], [1, 1], [2, 2], [0, 0]]])]), "no outline"),
         (json.dumps([feature([[[float("nan"), 0], [1, 1], [2, 2]]])]), "finite"),
         (json.dumps([feature([])]), "no outline"),
+        (json.dumps([feature([1e300, 0], kind="Point")]), "at most 1e\\+12 pixels"),
+        (json.dumps([feature([0, 0], kind="Point")]).replace("0, 0", "9" * 5000), "is no GeoJSON"),
+        (json.dumps([feature(None, objectType=["annotation"])]), "say not what it is"),
+        (json.dumps([feature(None) | {"properties": "text"}]), "say not what it is"),
         (json.dumps([feature(None)]), "no outline"),
         (json.dumps([{"type": "Feature", "properties": {"classification": "Tumor"}}]), "is a None"),
     ],

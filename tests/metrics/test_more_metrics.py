@@ -235,6 +235,14 @@ def test_paired_differences_cover_the_truth() -> None:
     assert abs(inside / n_trials - 0.95) < 5 * np.sqrt(0.95 * 0.05 / n_trials)
 
 
+def test_one_group_or_one_bag_of_a_class_settles_nothing() -> None:
+    y, a, b = [0, 1, 0, 1], [0.1, 0.9, 0.2, 0.8], [0.6, 0.5, 0.2, 0.3]
+    for found in bw.metrics.paired_differences(y, a, b, groups=["p"] * 4).values():
+        assert found.low == -np.inf and found.high == np.inf
+    found = bw.metrics.paired_differences([0, 1, 0, 0], a, b)
+    assert found["roc_auc"].low == -np.inf and np.isfinite(found["brier"].low)
+
+
 def test_paired_differences_count_groups_once() -> None:
     rng = np.random.default_rng(1)
     y = np.arange(40) % 2

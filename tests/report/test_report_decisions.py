@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.report import build_report
+from bagwise.report import build_report, write_report
 from bagwise.report.content import page_content
 from bagwise.report.decisions import decide
 from command_line import good, refused, small_frame
@@ -124,6 +124,13 @@ def test_two_models_side_by_side(model: bw.ProbitVGPMIL) -> None:
     with pytest.raises(ValueError, match="both models must tell the same classes apart"):
         build_report(model, NEW, compare=strange)
     assert page_of(model, NEW.with_labels(None), compare=other)["comparison"]["scores"] == []
+
+
+def test_names_of_tables_need_not_be_utf_8(model: bw.ProbitVGPMIL, tmp_path: Path) -> None:
+    write_report(
+        tmp_path / "r.html", model, NEW, title="caf\udce9.csv"
+    )  # as the system spells \xe9
+    assert b"<title>caf?.csv" in (tmp_path / "r.html").read_bytes()
 
 
 def test_hostile_groups_are_text(model: bw.ProbitVGPMIL) -> None:

@@ -181,6 +181,18 @@ def test_incomplete_models_are_refused(what: str, fuzzer: Fuzzer, tmp_path: Path
         bw.load(path)
 
 
+@pytest.mark.parametrize("neighbors", [None, "everything", ("knn", -1)])
+def test_coupled_models_know_their_neighbours(
+    neighbors: Any, fuzzer: Fuzzer, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.bagwise"
+    kind, state = state_of(fuzzer, "ising", path)
+    state["parameters"]["neighbors"] = neighbors
+    write_state(path, state, kind=kind)
+    with pytest.raises(ModelFileError, match="neighbors"):
+        bw.load(path)
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
@@ -303,7 +315,9 @@ def test_class_names_and_metadata_stay_texts_in_pages() -> None:
 
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 CELLS = st.one_of(
-    st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12),
+    st.text(
+        st.characters(exclude_categories=["Cs", "Cf"], exclude_characters="\x00\ufffe"), max_size=12
+    ),
     st.builds(
         "".join, st.tuples(st.sampled_from(STARTS), st.sampled_from(["1+1", "cmd|' /C'!A0"]))
     ),
@@ -332,6 +346,12 @@ def test_no_cell_of_text_begins_like_a_formula(
     assert [row[1] for row in rows[1:] if row] == ["-0.5"] * len(cells)  # numbers stay numbers
     for before, after in zip(cells, found[1:], strict=True):
         assert after == (f"'{before}" if runs(before) else before)
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", "\u2060", "\xad", "\u200e", "\u202e", "\u2064"])
+def test_invisible_characters_hide_no_formula(mark: str, tmp_path: Path) -> None:
+    write_table(pd.DataFrame({"bag": [f"{mark}{mark}=1+1", f"{mark}a"]}), tmp_path / "t.csv")
+    assert pd.read_csv(tmp_path / "t.csv")["bag"].tolist() == [f"'{mark}{mark}=1+1", f"{mark}a"]
 
 
 def test_carriage_returns_start_no_row(tmp_path: Path) -> None:

@@ -55,6 +55,13 @@ def neighbor_graph(
     return _nearest(xy, cuts, AUTO_NEIGHBORS) if grid is None else grid
 
 
+def check_neighbors(neighbors: Any) -> None:
+    """Raise unless `neighbors` is a rule by name, a function or a matrix."""
+    given = callable(neighbors) or sparse.issparse(neighbors) or isinstance(neighbors, np.ndarray)
+    if not given:
+        _parse_rule(neighbors)
+
+
 def check_graph(W: Any, offsets: ArrayLike) -> sparse.csr_array:
     """Return W as a csr_array of floats, or raise if it is no neighbour graph of these bags.
 

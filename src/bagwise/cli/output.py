@@ -46,7 +46,9 @@ SCORES = {
 }
 
 
-def check_output(path: str, sources: list[str], force: bool, *, table_only: bool = False) -> None:
+def check_output(
+    path: str, sources: list[str | None], force: bool, *, table_only: bool = False
+) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
     if table_only and is_geojson(path):
         raise ValueError(

@@ -117,7 +117,7 @@ def predict_here(
 
     table = one_table(tables)
     path = output or default_name(table, ".predictions.csv")
-    check_output(path, [model, table], how["force"], table_only=given_labels)
+    check_output(path, [model, table, files["slides"]], how["force"], table_only=given_labels)
     with progress("predicting", json or path == "-"):
         # Labels that are not needed cannot be wrong.
         skip = () if given_labels else ("label", "instance_label")

@@ -66,7 +66,7 @@ def suggest(
         from bagwise.io.write_tables import write_table
 
         path = output or default_name(table, ".next.csv")
-        check_output(path, [model, table], force, table_only=bags)
+        check_output(path, [model, table, slides], force, table_only=bags)
         if tile_size is not None and not is_geojson(path):
             raise ValueError(f"--tile-size is for GeoJSON, but {path} is a table; leave it out")
         asked = columns(bag, label, instance_label, coords)

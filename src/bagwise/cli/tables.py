@@ -109,7 +109,7 @@ def fit_and_save(
     from bagwise.models.progress import Progress
 
     path = output or default_name(tables[0], ".bagwise")
-    check_result(path, tables, overwrite=force)
+    check_result(path, [*tables, files["slides"]], overwrite=force)
     callbacks = [] if json else [Progress()]
     with sources.cluster(scheduler) as client:
         with progress("reading", json):
@@ -208,7 +208,7 @@ def report(
         from bagwise.core.files.atomic import check_result
 
         path = output or default_name(table, ".report.html")
-        check_result(path, [model, table], overwrite=force)
+        check_result(path, [model, table, slides, compare], overwrite=force)
         asked = columns(bag, label, instance_label, coords, group=group)
         chosen = opt.threshold(sensitivity, specificity, cost)
         with progress("predicting", json):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.core.files.reading import UnreadableFileError
+from bagwise.core.files.reading import UnreadableFileError, check_regular
 from bagwise.core.warnings import warn_user
 from bagwise.io.requirements import require
 from bagwise.io.slide_features import SlideFeatures
@@ -22,6 +22,7 @@ Classes = Mapping[Any, int | None]
 
 AREAS, POINTS = ("Polygon", "MultiPolygon"), ("Point", "MultiPoint")
 ENDINGS = (".geojson", ".json")
+FURTHEST = 1e12  # pixels; areas of far larger numbers are not finite
 
 
 class AnnotationError(UnreadableFileError):
@@ -39,7 +40,8 @@ def read_annotations(
     """Labels of the tiles of a slide (1, 0, NaN where unknown) from annotations in GeoJSON.
 
     A tile has the class of the outlines that cover most of it, at least the share `least`; one that
-    holds a point has the point's class. QuPath writes such files with File > Export objects.
+    holds a point, also on its upper or left edge, has the point's class. QuPath writes such files
+    with File > Export objects.
 
     Parameters
     ----------
@@ -163,6 +165,8 @@ def _outlines(path: Path, classes: Classes) -> Iterator[tuple[int, Any]]:
     for number, feature in enumerate(_features(path), start=1):
         properties = feature.get("properties") or {}
         kind = properties.get("objectType", "annotation") if isinstance(properties, dict) else None
+        if not isinstance(kind, str):
+            raise AnnotationError(f"{path}, feature {number}: its properties say not what it is")
         if kind != "annotation":
             continue
         label = _label(path, number, properties.get("classification"), classes)
@@ -171,12 +175,12 @@ def _outlines(path: Path, classes: Classes) -> Iterator[tuple[int, Any]]:
         geometry = _geometry(path, number, feature.get("geometry"))
         if not geometry.is_valid:
             crossing += 1
-            geometry = _shapely().make_valid(geometry)
+            geometry = _shapely().make_valid(geometry, method="structure", keep_collapsed=False)
         yield label, geometry
     if crossing:
         warn_user(
-            f"{path}: {crossing} outlines cross themselves; what is inside an odd number of times "
-            "is taken for theirs"
+            f"{path}: {crossing} outlines cross or touch themselves; all that they go around is "
+            "taken for theirs, but for what is inside their holes"
         )
 
 
@@ -185,9 +189,10 @@ def _shapely() -> Any:
 
 
 def _features(path: Path) -> list[dict[str, Any]]:
+    check_regular(path, AnnotationError)
     try:
         found = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # bytes, JSON, or numbers of 5,000 digits
         raise AnnotationError(f"{path} is no GeoJSON ({error}); export it again") from None
     if isinstance(found, dict):
         found = found.get("features") if found.get("type") == "FeatureCollection" else [found]
@@ -230,8 +235,8 @@ def _geometry(path: Path, number: int, found: Any) -> Any:
 def _xy(points: Array) -> Array:
     if points.ndim != 2 or points.shape[1] < 2 or points.dtype.kind not in "iuf":
         raise ValueError("coordinates must be pairs of numbers")
-    if not np.all(np.isfinite(points)):
-        raise ValueError("coordinates must be finite")
+    if not np.all(np.abs(points.astype(np.float64)) <= FURTHEST):
+        raise ValueError(f"coordinates must be finite, at most {FURTHEST:g} pixels")
     return points[:, :2].astype(np.float64)
 
 
@@ -241,12 +246,19 @@ def _covered(corners: Array, edge: float, outlines: list[tuple[int, Any]], label
     x, y = corners.T
     tiles = shapely.box(x, y, x + edge, y + edge)
     own = [geometry for of, geometry in outlines if of == label]
+    points = [geometry for geometry in own if geometry.geom_type == "MultiPoint"]
+    areas = [geometry for geometry in own if geometry.geom_type != "MultiPoint"]
     share = np.zeros(len(corners))
     tree = shapely.STRtree(tiles)
-    for part in shapely.get_parts(shapely.union_all(own)) if own else []:
+    for part in shapely.get_parts(shapely.union_all(areas)):
         hit = tree.query(part, predicate="intersects")
-        if part.geom_type == "Point":
-            share[hit] = 1.0
-        else:
-            share[hit] += shapely.area(shapely.intersection(tiles[hit], part)) / edge**2
+        share[hit] += shapely.area(shapely.intersection(tiles[hit], part)) / edge**2
+    share[_holding(tree, corners, edge, shapely.get_parts(points))] = 1.0
     return np.minimum(share, 1.0)
+
+
+def _holding(tree: Any, corners: Array, edge: float, points: Any) -> Array:
+    """Numbers of the tiles that hold points; one on an edge is of the tile that begins there."""
+    of, tile = tree.query(points, predicate="intersects")
+    place = _shapely().get_coordinates(points)[of]
+    return tile[np.all(place < corners[tile] + edge, axis=1)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import os
 import sys
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Spreadsheets run a cell that begins with one of these as a formula, unless it is a number.
-_INVISIBLE = "\ufeff\ufffe\u200b\u200c\u200d\u2060\x00"
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 WRITABLE = (*DELIMITERS, ".parquet", ".pq", ".feather")
 
@@ -104,9 +105,20 @@ def safe_cell(value: object) -> object:
     >>> safe_cell("@SUM(A1)"), safe_cell(-1.5), safe_cell("a-b")
     ("'@SUM(A1)", -1.5, 'a-b')
     """
-    # Marks of byte order and other invisible characters are dropped by readers, one or many.
-    runs = isinstance(value, str) and value.lstrip(_INVISIBLE).startswith(_FORMULA_STARTS)
+    runs = isinstance(value, str) and _visible(value).startswith(_FORMULA_STARTS)
     return f"'{value}" if runs and not NUMBER.fullmatch(str(value)) else value
+
+
+def _visible(text: str) -> str:
+    """Text from its first visible character on: readers drop marks of byte order and the like.
+
+    >>> _visible("\\ufeff\\u2060\\u00ad=1")
+    '=1'
+    """
+    hidden = ("\x00", "\ufffe")
+    return "".join(
+        itertools.dropwhile(lambda c: c in hidden or unicodedata.category(c) == "Cf", text)
+    )
 
 
 def _ending(path: str) -> str:

@@ -89,7 +89,8 @@ def paired_differences(
 
     Intervals are of Student's t with the variance of what each bag, or group of bags (`groups`),
     moves the difference by; for the area under the ROC curve these are DeLong's placements. They
-    are those of new bags of the same kind, as far as these are many.
+    are those of new bags of the same kind, as far as these are many, and infinite where one bag, or
+    group, is all there is (for the area: of a class).
 
     >>> y = [0, 0, 0, 1, 1, 1]
     >>> good, poor = [0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0.4, 0.3, 0.6, 0.5, 0.4, 0.7]
@@ -107,7 +108,9 @@ def paired_differences(
         *(_scores_with_influence(positive, columns) for columns in (columns_a, columns_b)),
         strict=True,
     ):
-        error = float(t) * _error(own_a - own_b, units)
+        parts = (positive, ~positive) if name == "roc_auc" else (np.ones_like(positive),)
+        alone = any(len(np.unique(units[part])) < 2 for part in parts)
+        error = np.inf if alone else float(t) * _error(own_a - own_b, units)
         found[name] = Difference(of_a, of_b, of_a - of_b, of_a - of_b - error, of_a - of_b + error)
     return found
 

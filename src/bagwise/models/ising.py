@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.graphs import check_graph, neighbor_graph
+from bagwise.bags.graphs import check_graph, check_neighbors, neighbor_graph
 from bagwise.core.features import whitener
 from bagwise.core.inference.coupling import (
     agreement,
@@ -210,6 +210,7 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice("moments", self.moments, ("ep", "diagonal"))
+        check_neighbors(self.neighbors)
         if not (isinstance(self.coupling, str) and self.coupling == "learn"):
             check_number("coupling ('learn' or lambda)", self.coupling, at_least=0)
 

@@ -143,7 +143,9 @@ def _score_row(name: str, found: metrics.Difference) -> dict[str, Any]:
         "own": f"{found.a:.3f}",
         "other": f"{found.b:.3f}",
         "difference": f"{found.difference:+.3f}",
-        "interval": f"{found.low:+.3f} to {found.high:+.3f}",
+        "interval": f"{found.low:+.3f} to {found.high:+.3f}"
+        if np.isfinite(found.low)
+        else "unknown: one bag, or group, of a class",
         "verdict": f"{surely} different",
     }
 

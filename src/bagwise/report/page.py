@@ -24,7 +24,7 @@ def write_report(path: str | os.PathLike[str], model: Any, bags: Any, **options:
     An existing file is kept, and FileExistsError raised, unless `overwrite=True`.
     """
     overwrite = bool(options.pop("overwrite", False))
-    page = build_report(model, bags, **options).encode("utf-8")
+    page = build_report(model, bags, **options).encode("utf-8", "replace")
     with atomic_file(path, overwrite=overwrite) as file:
         file.write(page)
     return len(page)

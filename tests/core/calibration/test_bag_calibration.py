@@ -14,6 +14,7 @@ import bagwise as bw
 from bagwise.core.calibration import left_out as left_out_module
 from bagwise.core.calibration.bags import BagCalibration, calibrate, logits, too_few
 from bagwise.core.calibration.left_out import LeftOut, bags_to_leave_out, left_out
+from bagwise.core.calibration.ranking import class_counts
 from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import RBF
 
@@ -277,11 +278,12 @@ def test_bags_to_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.all(np.diff(few) > 0) and len(few) < len(BAGS)
     assert min(T[few].sum(), (~T[few]).sum()) == 10
     assert np.array_equal(few, bags_to_leave_out(BAGS, T, 0))
-    groups = np.arange(len(BAGS)) // 4
-    fields = {"y": BAGS.y, "groups": groups}
-    grouped = bw.Bags.from_arrays(BAGS.X, BAGS.bag_index, **fields)
+    more, groups = make_bags(120), np.arange(120) // 4
+    T = np.asarray(more.y) == 1
+    grouped = bw.Bags.from_arrays(more.X, more.bag_index, y=more.y, groups=groups)
     some = bags_to_leave_out(grouped, T, 0)
     assert not set(groups[some]) & set(np.delete(groups, some)), "groups are drawn whole"
+    assert class_counts(grouped[some], T[some]) == (10, 10), "and groups count, not their bags"
 
 
 def test_sampling_is_not_repeated_unasked() -> None:

@@ -30,6 +30,14 @@ def left_out_bags(n: int = 60, seed: int = 0, **more: Any) -> LeftOutBags:
     return LeftOutBags(np.where(T, 1.0, -1.0) + rng.normal(size=n), T, **more)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170, 1e300])
+def test_tiny_and_huge_counts_weigh_like_others(scale: float) -> None:
+    counts = np.array([3.0, 1.0, 2.0])
+    np.testing.assert_allclose(
+        unit_weights(3, counts=scale * counts), unit_weights(3, counts=counts), rtol=1e-12
+    )
+
+
 def test_ranks_of_exchangeable_scores_are_uniform() -> None:
     """Over all orders of n + 1 scores P(p <= alpha) is floor(alpha (n + 1)) / (n + 1), exactly."""
     values = np.array([0.3, 1.0, 2.0, 4.0])

@@ -185,6 +185,19 @@ def test_the_deviation_of_a_narrow_logit_is_that_of_its_tangent() -> None:
     np.testing.assert_allclose(deviation(p, 1 - p, width), p * (1 - p) * width, rtol=1e-6)
 
 
+def test_narrow_deviations_are_those_of_the_tangents_of_both_ends() -> None:
+    calibration = replace(PLAIN, drift=0.6, doubt=0.0)  # nothing lies between the ends
+    s, offsets, P = np.array([-2.0, -1.0, 1.0]), np.array([0, 3]), 0.9
+    p, step = special.expit(s), 1e-5
+    std = 1e-5 * p * (1 - p)  # logits have widths of 1e-5
+    found = ends(calibration, s, offsets, [P], std=std, bag_std=np.zeros(1))
+    lower = special.expit(calibration.logits(s, offsets)[:, 0])
+    up, down = (special.expit(calibration.logits(s + h, offsets)[:, 1]) for h in (step, -step))
+    tangents = np.array([lower * (1 - lower), (up - down) / (2 * step)])
+    variance = np.array([1 - calibration.weight, calibration.weight]) @ (P * tangents) ** 2
+    np.testing.assert_allclose(found.std, 1e-5 * np.sqrt(variance), rtol=1e-6)
+
+
 # --- What sharpens it ----------------------------------------------------------------------------
 
 

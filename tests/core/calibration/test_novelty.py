@@ -101,6 +101,16 @@ def test_many_and_large_bags_are_thinned(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.all(np.diff(rows) > 0)
 
 
+def test_of_many_bags_some_of_every_group_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 20)
+    rng = np.random.default_rng(0)
+    bags = bw.Bags.from_list(rng.normal(size=(60, 5, 2)), groups=["a"] * 59 + ["b"])
+    for seed in range(5):  # of 60 bags 4 are drawn, and the last is the only one of its group
+        seen = SeenInstances.of(bags, np.ones(2), seed)
+        assert seen.bags.n_units == 2
+        assert np.all(seen.novelty(bags).instances > 0)
+
+
 def test_bags_that_do_not_count_are_not_seen() -> None:
     near, far = drawn_bags(30, np.random.default_rng(0)), drawn_bags(30, np.random.default_rng(1))
     X = np.vstack([near.X, far.X + 50])

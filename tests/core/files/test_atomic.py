@@ -9,6 +9,19 @@ from bagwise import Bags, ProbitVGPMIL, load
 from bagwise.core.files.atomic import atomic_file, remove_leftovers
 
 
+def test_any_name_that_the_system_takes_can_be_written(tmp_path: Path) -> None:
+    for name in ("b" * 255, "é" * 127):
+        target = tmp_path / name
+        with atomic_file(target) as file:
+            file.write(b"whole")
+        assert target.read_bytes() == b"whole"
+        start = name.encode()[:233].decode("utf-8", "ignore")
+        (tmp_path / f".{start}.0123456789abcdef.tmp").write_bytes(b"")
+        remove_leftovers(target)
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        target.unlink()
+
+
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     target.write_bytes(b"old")

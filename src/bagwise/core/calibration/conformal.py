@@ -113,7 +113,9 @@ def unit_weights(n: int, units: Array | None = None, counts: Array | None = None
     >>> unit_weights(2, counts=np.array([3.0, 1.0])).sum()
     np.float64(1.6)
     """
-    c = np.ones(n) if counts is None else np.asarray(counts, dtype=np.float64)
+    c = np.ones(n)
+    if counts is not None:  # whose unit does not matter, but squares of which must be numbers
+        c = np.ldexp(counts, -np.frexp(np.max(counts))[1])
     unit = np.arange(n) if units is None else np.unique(units, return_inverse=True)[1]
     size, total = np.bincount(unit), np.bincount(unit, c)
     of_unit = total / size

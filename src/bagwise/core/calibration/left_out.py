@@ -28,7 +28,7 @@ Scorer = Callable[[Bags], Scores]
 SCORES = ("joint", "max")
 FOLDS = 5
 MOST_INSTANCES = 100_000  # of the bags that are left out by turns
-LEAST_BAGS = 10  # of each class among them
+LEAST_BAGS = 10  # of each class among them, or groups with such bags
 CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
 NOTHING = 1e-300  # a probability whose logarithm is finite
 
@@ -85,7 +85,7 @@ def bags_to_leave_out(
     """Numbers of the bags that are left out by turns: all that count, or a sample of them.
 
     Of many instances whole bags, and whole groups, are drawn until they have `MOST_INSTANCES`, but
-    `LEAST_BAGS` of each class where there are as many.
+    `LEAST_BAGS` bags, or groups, of each class where there are as many.
     """
     some = np.arange(len(bags)) if counts is None else np.flatnonzero(counts)
     T, sizes = T[some], bags.sizes[some]
@@ -96,11 +96,21 @@ def bags_to_leave_out(
     order = np.random.default_rng(seed).permutation(int(unit.max()) + 1)
     place = np.argsort(order)[unit]  # of each bag's group among those drawn
     by_place = np.argsort(place, kind="stable")
-    instances, positive = np.cumsum(sizes[by_place]), np.cumsum(T[by_place])
-    negative = np.arange(1, len(some) + 1) - positive
-    few = (positive < min(LEAST_BAGS, T.sum())) | (negative < min(LEAST_BAGS, (~T).sum()))
-    last = max(int(np.searchsorted(instances, MOST_INSTANCES)), int(np.sum(few)))
+    drawn_units = [_units_so_far(unit[by_place], side[by_place]) for side in (T, ~T)]
+    enough = max(int(np.sum(drawn < min(LEAST_BAGS, drawn[-1]))) for drawn in drawn_units)
+    last = max(int(np.searchsorted(np.cumsum(sizes[by_place]), MOST_INSTANCES)), enough)
     return some[place <= place[by_place[min(last, len(some) - 1)]]]
+
+
+def _units_so_far(units: Array, some: Flags) -> Array:
+    """(n,) how many units have been met in some of the rows up to each.
+
+    >>> _units_so_far(np.array([7, 7, 5, 7, 5]), np.array([False, True, True, True, True]))
+    array([0, 1, 2, 2, 2])
+    """
+    first = np.zeros(len(units), dtype=bool)
+    first[np.flatnonzero(some)[np.unique(units[some], return_index=True)[1]]] = True
+    return np.cumsum(first)
 
 
 def cut_folds(bags: Bags, T: Flags, seed: int) -> NDArray[np.int64]:

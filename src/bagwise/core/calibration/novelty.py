@@ -147,11 +147,27 @@ def rows_to_look_at(
     sizes = np.minimum(bags.sizes, ROWS_PER_BAG)
     if int(sizes[some].sum()) > MOST_ROWS:
         some = rng.permutation(some)
+        if bags.groups is not None:  # or those of one group might be all
+            some = some[by_turns(np.asarray(bags.groups)[some])]
         some = np.sort(some[np.cumsum(sizes[some]) <= MOST_ROWS])
     drawn = [
         bags.offsets[b] + np.sort(rng.choice(bags.sizes[b], sizes[b], replace=False)) for b in some
     ]
     return np.concatenate(drawn)
+
+
+def by_turns(units: Array) -> NDArray[np.intp]:
+    """An order of members in which all units have their first one before any has a second.
+
+    >>> by_turns(np.array(["a", "a", "a", "b", "b"]))
+    array([0, 3, 1, 4, 2])
+    """
+    _, unit = np.unique(units, return_inverse=True)
+    order = np.argsort(unit, kind="stable")
+    starts = np.cumsum(np.bincount(unit)) - np.bincount(unit)
+    turn = np.empty(len(unit), dtype=np.intp)
+    turn[order] = np.arange(len(unit)) - starts[unit[order]]
+    return np.argsort(turn, kind="stable")
 
 
 def left_out_strangeness(X: Array, units: Array, rng: np.random.Generator) -> Array:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+LONGEST_START = 233  # bytes, so that no temporary name has more than 255
+
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[BinaryIO]:
@@ -28,7 +30,7 @@ def atomic_file(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iter
     (b'whole', ['a.txt'])
     """
     target = check_target(path, overwrite=overwrite)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f"{_temporary_start(target)}{secrets.token_hex(8)}.tmp")
     # Not tempfile: its files are readable by the owner alone, whatever the umask says.
     file = open(temporary, "xb")  # noqa: SIM115
     try:
@@ -68,12 +70,19 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Pat
 
 
 def check_result(
-    path: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]], *, overwrite: bool
+    path: str | os.PathLike[str],
+    sources: Sequence[str | os.PathLike[str] | None],
+    *,
+    overwrite: bool,
 ) -> None:
-    """`check_target` for a result of files that it must not take the place of."""
+    """`check_target` for a result of files, if any, that it must not take the place of."""
     target = check_target(path, overwrite=overwrite)
     for source in sources:
-        if os.path.exists(source) and os.path.realpath(source) == os.fspath(target):
+        if (
+            source is not None
+            and os.path.exists(source)
+            and os.path.realpath(source) == os.fspath(target)
+        ):
             raise FileExistsError(
                 f"{os.fspath(path)} is what is read here, and writing there would destroy it; "
                 "choose another name for the result"
@@ -86,11 +95,16 @@ def remove_leftovers(path: str | os.PathLike[str]) -> None:
     Call it only where no other process writes the same file.
     """
     target = Path(os.path.realpath(path))
-    name = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.tmp")
+    name = re.compile(re.escape(_temporary_start(target)) + r"[0-9a-f]{16}\.tmp")
     with suppress(OSError):
         for entry in os.scandir(target.parent):
             if name.fullmatch(entry.name):
                 os.unlink(entry.path)
+
+
+def _temporary_start(target: Path) -> str:
+    """How names of what is being written begin; a long name is cut, since names have limits."""
+    return f".{os.fsencode(target.name)[:LONGEST_START].decode('utf-8', 'ignore')}."
 
 
 class KeptFileError(FileExistsError):
