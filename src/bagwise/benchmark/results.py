@@ -88,7 +88,8 @@ def write_tables(rows: list[Row], folder: Path) -> list[Path]:
 
 def _merged(there: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Both configurations in one; raises where they contradict each other."""
-    different = [k for k in ("seed", "folds", "version") if there.get(k) != new.get(k)]
+    plain = [k for k in new if k not in ("sets", "models")]
+    different = [k for k in plain if there.get(k) != new.get(k)]
     merged = dict(new)
     for group in ("sets", "models"):
         both = set(there[group]) & set(new[group])

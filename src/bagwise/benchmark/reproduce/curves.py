@@ -1,0 +1,121 @@
+"""What the papers draw: curves over sweeps and over known labels, and histograms."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold
+
+from bagwise.bags import Bags
+from bagwise.benchmark.registry import Problem
+from bagwise.benchmark.reproduce.measures import Array, mean_of, parts, truth_of
+from bagwise.benchmark.reproduce.table import Figures
+from bagwise.metrics import average_precision, roc_auc
+from bagwise.models.estimator import TwoClassEstimator
+
+
+class Watcher:
+    """A callback that scores the model so far on other bags after every sweep."""
+
+    def __init__(self, bags: Bags, truth: Array) -> None:
+        self.bags, self.truth = bags, truth
+        self.found: dict[int, float] = {}
+
+    def __call__(self, stage: str, step: int, objective: float, seconds: float) -> None:
+        """All that is wanted is in `look`."""
+
+    def look(self, model: Any, stage: str, step: int) -> None:
+        """Note the average precision of this sweep."""
+        p = np.asarray(model.predict_instance_proba(self.bags))
+        self.found[step] = average_precision(self.truth, p)
+
+
+def learning_curve(
+    problem: Problem, model: Any, seed: int, *, sweeps: tuple[int, ...], folds: int
+) -> Figures:
+    """Instance AP of test folds after each sweep [V17, suppl. Fig. 2]."""
+    y = np.asarray(problem.bags.y)
+    rows = []
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(y, y):
+        training, held_out = parts(problem, train, test)
+        truth = truth_of(problem, test)
+        assert truth is not None
+        watcher = Watcher(held_out, truth)
+        model.fit(training, callbacks=[watcher])
+        last = max(watcher.found)
+        rows.append({f"sweep {k}": watcher.found[min(k, last)] for k in sweeps})
+    return mean_of(rows)
+
+
+class StopError(Exception):
+    """Raised by a callback to end a fit."""
+
+
+class EarlyStopping:
+    """Keeps the model of the sweep with the best AUC of validation bags [C24, 6.1].
+
+    It ends the fit when that has not risen for `patience` sweeps.
+    """
+
+    def __init__(self, bags: Bags, patience: int = 10) -> None:
+        self.bags, self.patience = bags, patience
+        self.best, self.model, self.since = -np.inf, None, 0
+
+    def __call__(self, stage: str, step: int, objective: float, seconds: float) -> None:
+        """All that is wanted is in `look`."""
+
+    def look(self, model: Any, stage: str, step: int) -> None:
+        """Score the model so far."""
+        score = roc_auc(self.bags, np.asarray(model.predict_proba(self.bags)))
+        self.since += 1
+        if score > self.best:
+            self.best, self.model, self.since = score, model, 0
+        if self.since >= self.patience:
+            raise StopError
+
+
+def fitted_early(model: TwoClassEstimator, train: Bags, validation: Bags) -> Any:
+    """The model at the sweep that is best for the validation bags."""
+    stopping = EarlyStopping(validation)
+    with suppress(StopError):
+        model.fit(train, callbacks=[stopping])
+    return stopping.model
+
+
+def supervision_curve(
+    problem: Problem, model: Any, seed: int, *, shares: tuple[int, ...]
+) -> Figures:
+    """Instance AP on test bags when so many percent of the training bags are labelled throughout.
+
+    [V17, Fig. 4]. The same bags, drawn at random, are labelled for all models; a larger share
+    holds the smaller ones.
+    """
+    assert problem.truth is not None
+    assert problem.n_train is not None
+    rng = np.random.default_rng(seed)
+    everything = rng.permutation(len(problem.bags))
+    train, test = np.sort(everything[: problem.n_train]), np.sort(everything[problem.n_train :])
+    training, held_out = parts(problem, train, test)
+    known, order = truth_of(problem, train), rng.permutation(len(train))
+    figures = {}
+    for share in shares:
+        labelled = order[: round(share / 100 * len(order))]
+        shown = np.where(np.isin(training.bag_index, labelled), known, np.nan)
+        given = training if share == 0 else training.with_instance_labels(shown)
+        p = np.asarray(model.fit(given).predict_instance_proba(held_out))
+        figures[f"{share} %"] = average_precision(truth_of(problem, test), p)
+    return figures
+
+
+def label_histogram(problem: Problem, model: Any, seed: int, *, bins: int) -> Figures:
+    """Percent of the instances of positive training bags whose q(y = 1) is in each bin."""
+    bags = problem.bags.with_instance_labels(None)
+    model.fit(bags)
+    q = np.asarray(model.instance_posterior(bags))[:, 1]
+    q = q[np.asarray(bags.y)[bags.bag_index] == model.classes_[1]]
+    counts, edges = np.histogram(q, bins, (0.0, 1.0))
+    names = [f"q(y) in {low:.1f}–{high:.1f}, %" for low, high in pairwise(edges)]
+    return dict(zip(names, (100 * counts / counts.sum()).tolist(), strict=True))
