@@ -125,6 +125,20 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert "Not run: birds_hja.npz" in done.files[0].read_text(encoding="utf-8")
 
 
+def test_a_run_that_is_stopped_leaves_a_page_and_goes_on(tmp_path: Path) -> None:
+    def stop(done: int, total: int, key: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("r08", tmp_path, table="6", announce=stop)
+    page = tmp_path / "r08-smoke" / "r08-6.md"
+    text = page.read_text(encoding="utf-8")
+    assert "stopped when 1 of 2 rows were there" in text
+    assert "| — | — | — | — |" in text
+    run("r08", tmp_path, table="6")
+    assert "stopped" not in page.read_text(encoding="utf-8")
+
+
 # --- Command -------------------------------------------------------------------------------------
 
 

@@ -44,7 +44,7 @@ def headings(table: Table) -> Line:
 
 def markdown(title: str, command: str, when: str, parts: Sequence[tuple[Table, list[Line]]]) -> str:
     """The page of a paper."""
-    out = [f"# {title}", "", f"Made by `{command}`, {when}.", ""]
+    out = [f"# {title}", "", f"Made by {command}, {when}.", ""]
     for table, found in parts:
         out += [f"## {table.title}", ""]
         if table.missing:

@@ -78,10 +78,14 @@ def reproduce(
     folder = Path(output) / f"{paper}-{effort}"
     todo = [trial for made in tables for trial in made.trials]
     store = Store(folder, configuration(todo))
-    run_missing(todo, store, jobs, announce)
-    rows = store.rows()
-    found = [lines(made, rows) for made in tables]
-    files = _write(folder, paper, about.TITLE, effort, table, tables, found)
+    try:
+        run_missing(todo, store, jobs, announce)
+    finally:  # a run that is stopped leaves a page of what it had
+        rows = store.rows()
+        found = [lines(made, rows) for made in tables]
+        done = sum(store.has(trial.key) for trial in todo)
+        command = _command(paper, table, effort, done, len(todo))
+        files = _write(folder, paper, table, about.TITLE, command, tables, found)
     return Outcome(paper, tuple(tables), tuple(found), files)
 
 
@@ -104,18 +108,28 @@ def configuration(todo: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
+def _command(paper: str, table: str | None, effort: str, done: int, total: int) -> str:
+    """What made a page, and how far it came."""
+    option = {"full": "", "quick": " --quick", "smoke": ""}[effort]
+    chosen = "" if table is None else f" --table {table}"
+    about = f"`bagwise reproduce {paper}{chosen}{option}`"
+    if effort == "smoke":
+        about += " reduced to a trial of the code"
+    if done < total:
+        about += f", stopped when {done} of {total} rows were there"
+    return about
+
+
 def _write(
     folder: Path,
     paper: str,
-    title: str,
-    effort: str,
     table: str | None,
+    title: str,
+    command: str,
     tables: Sequence[Table],
     found: Sequence[list[Line]],
 ) -> tuple[Path, ...]:
     """Write the page and the CSV."""
-    option = {"full": "", "quick": " --quick", "smoke": " (reduced to a trial of the code)"}[effort]
-    command = f"bagwise reproduce {paper}{'' if table is None else f' --table {table}'}{option}"
     when = f"{datetime.now(UTC):%Y-%m-%d}, bagwise {version('bagwise')}"
     pairs = list(zip(tables, found, strict=True))
     name = paper if table is None else f"{paper}-{table}"
