@@ -119,10 +119,10 @@ def test_results_of_other_data_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    done = run("w21", tmp_path, table="4")
-    assert "birds_hja.npz" in done.tables[0].missing
+    done = run("w21", tmp_path, table="2")
+    assert "newsgroups_hockey.npz" in done.tables[0].missing
     assert all(line[1] == "published" for line in done.lines[0])
-    assert "Not run: birds_hja.npz" in done.files[0].read_text(encoding="utf-8")
+    assert "Not run: newsgroups_hockey.npz" in done.files[0].read_text(encoding="utf-8")
 
 
 def test_a_run_that_is_stopped_leaves_a_page_and_goes_on(tmp_path: Path) -> None:

@@ -201,8 +201,7 @@ def mnist(plan: Plan, pca: int | None, number: str, published: Any) -> Table:
 def musk(plan: Plan, number: str, published: Any) -> Table:
     """Table 6 or 7: molecules, clean folds."""
     name = {"6": "musk1", "7": "musk2"}[number]
-    fetch: Callable[..., Bags | None] = datasets.load_musk1
-    bags = fetch() if name == "musk1" else plan.source.fetched(datasets.fetch_musk2)
+    bags = datasets.load_musk1() if name == "musk1" else plan.source.fetched(datasets.fetch_musk2)
     figures, title = _published(name, BAG, published), f"Table {number}: {name.upper()}"
     notes = (
         "The published scores were taken on bags that the models had been trained on (so does the "
@@ -213,7 +212,7 @@ def musk(plan: Plan, number: str, published: Any) -> Table:
         return Table(number, title, BAG, (), figures, notes, missing=f"{name} cannot be had here.")
     problem = some_bags(Problem(name, bags), plan.pick(10**6, 10**6, 40))
     splits = plan.pick(5, 5 if name == "musk1" else 1, 1)
-    rows = rows_of(plan, number, problem, 166, splits, features=None)
+    rows = rows_of(plan, number, problem, 166, splits)
     return Table(number, title, BAG, rows, figures, notes)
 
 

@@ -14,7 +14,14 @@ from bagwise.benchmark.registry import Problem
 from bagwise.benchmark.reproduce.measures import Array, mean_of, parts, truth_of
 from bagwise.benchmark.reproduce.table import Figures
 from bagwise.metrics import average_precision, roc_auc
-from bagwise.models.estimator import TwoClassEstimator
+
+
+def known_truth(problem: Problem, some: Array) -> Array:
+    """True labels of the instances of some bags, without which there is no curve."""
+    truth = truth_of(problem, some)
+    if truth is None:
+        raise ValueError(f"{problem.name} has no instance labels (y_inst), which a curve needs")
+    return truth
 
 
 class Watcher:
@@ -41,9 +48,7 @@ def learning_curve(
     rows = []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(y, y):
         training, held_out = parts(problem, train, test)
-        truth = truth_of(problem, test)
-        assert truth is not None
-        watcher = Watcher(held_out, truth)
+        watcher = Watcher(held_out, known_truth(problem, test))
         model.fit(training, callbacks=[watcher])
         last = max(watcher.found)
         rows.append({f"sweep {k}": watcher.found[min(k, last)] for k in sweeps})
@@ -62,7 +67,8 @@ class EarlyStopping:
 
     def __init__(self, bags: Bags, patience: int = 10) -> None:
         self.bags, self.patience = bags, patience
-        self.best, self.model, self.since = -np.inf, None, 0
+        self.best, self.since = -np.inf, 0
+        self.model: Any = None
 
     def __call__(self, stage: str, step: int, objective: float, seconds: float) -> None:
         """All that is wanted is in `look`."""
@@ -77,7 +83,7 @@ class EarlyStopping:
             raise StopError
 
 
-def fitted_early(model: TwoClassEstimator, train: Bags, validation: Bags) -> Any:
+def fitted_early(model: Any, train: Bags, validation: Bags) -> Any:
     """The model at the sweep that is best for the validation bags."""
     stopping = EarlyStopping(validation)
     with suppress(StopError):
@@ -93,20 +99,18 @@ def supervision_curve(
     [V17, Fig. 4]. The same bags, drawn at random, are labelled for all models; a larger share
     holds the smaller ones.
     """
-    assert problem.truth is not None
-    assert problem.n_train is not None
     rng = np.random.default_rng(seed)
     everything = rng.permutation(len(problem.bags))
     train, test = np.sort(everything[: problem.n_train]), np.sort(everything[problem.n_train :])
     training, held_out = parts(problem, train, test)
-    known, order = truth_of(problem, train), rng.permutation(len(train))
+    known, order = known_truth(problem, train), rng.permutation(len(train))
     figures = {}
     for share in shares:
         labelled = order[: round(share / 100 * len(order))]
         shown = np.where(np.isin(training.bag_index, labelled), known, np.nan)
         given = training if share == 0 else training.with_instance_labels(shown)
         p = np.asarray(model.fit(given).predict_instance_proba(held_out))
-        figures[f"{share} %"] = average_precision(truth_of(problem, test), p)
+        figures[f"{share} %"] = average_precision(known_truth(problem, test), p)
     return figures
 
 
