@@ -29,8 +29,8 @@ BAG = ("bag accuracy", "bag F1", "bag AUC")
 BOTH = ("instance accuracy", "instance F1", "instance AUC", *BAG)
 PROTOCOL = (
     "Each fit is stopped when the AUC of validation bags, a fifth of the training bags, has not "
-    "risen for ten sweeps; α and β are those with the best accuracy there. Test bags are only "
-    "scored. In the paper the best model is that with the best accuracy of the test bags.",
+    "risen for ten sweeps, and left as it is then; α and β are those with the best accuracy there. "
+    "Test bags are only scored. The paper selects by the accuracy that it reports.",
     "As printed: variance 0.5, and the l of the kernel, which lacks a square in print, is the "
     "square of the lengthscale. Authors' program: variance 1. Both score a bag by its best "
     "instance. VGPMIL is run in its Pólya-Gamma view, whose updates are the same.",

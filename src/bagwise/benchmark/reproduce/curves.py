@@ -60,9 +60,9 @@ class StopError(Exception):
 
 
 class EarlyStopping:
-    """Keeps the model of the sweep with the best AUC of validation bags [C24, 6.1].
+    """Ends a fit when the AUC of validation bags has not risen for `patience` sweeps [C24, 6.1].
 
-    It ends the fit when that has not risen for `patience` sweeps.
+    `model` is that of the last sweep: the paper halts there, and does not say that it goes back.
     """
 
     def __init__(self, bags: Bags, patience: int = 10) -> None:
@@ -76,15 +76,16 @@ class EarlyStopping:
     def look(self, model: Any, stage: str, step: int) -> None:
         """Score the model so far."""
         score = roc_auc(self.bags, np.asarray(model.predict_proba(self.bags)))
+        self.model = model
         self.since += 1
         if score > self.best:
-            self.best, self.model, self.since = score, model, 0
+            self.best, self.since = score, 0
         if self.since >= self.patience:
             raise StopError
 
 
 def fitted_early(model: Any, train: Bags, validation: Bags) -> Any:
-    """The model at the sweep that is best for the validation bags."""
+    """The model at the sweep at which the validation bags have it halted."""
     stopping = EarlyStopping(validation)
     with suppress(StopError):
         model.fit(train, callbacks=[stopping])

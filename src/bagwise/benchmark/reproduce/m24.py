@@ -102,7 +102,7 @@ def sweep(plan: Plan) -> Table:
     """Tables 1 to 4 and Figures 4 to 6: all values of lambda, with both kinds of moments."""
     problem = slides(plan)
     rows = list(trials("1", [problem], _settings(plan, problem), given_split, plan.pick(5, 1, 1)))
-    measures = (*PATCHES, *IMAGES, *COUNTS, *NEGATIVE)
+    measures = (*PATCHES, "instance AUC", *IMAGES, "bag AUC", *COUNTS, *NEGATIVE)
     return Table(
         "1",
         "Tables 1 to 4 and Figures 4 to 6: the sweep over λ",

@@ -39,8 +39,8 @@ def newsgroups(plan: Plan) -> Table:
     ]
     notes = (
         "Mean over the ten folds of a repeat, as the paper does it; of its 20 groups only hockey "
-        "can be had with instance labels, and its folds cannot. Pooled: all folds ranked together, "
-        "which models of ever other levels do not survive.",
+        "can be had with instance labels, and its folds cannot. Pooled: the instances of all "
+        "folds ranked together, which mixes models whose probabilities have different levels.",
         "As printed features are not scaled, so a lengthscale of √200 makes f nearly linear.",
         "With H = 1e12 the updates of all labels of a bag at once go back and forth, which the "
         "supplement reports too (Fig. 2b).",
