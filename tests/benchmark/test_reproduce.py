@@ -147,8 +147,10 @@ def test_the_command_prints_both_figures(
     done = run("r08", tmp_path, table="4")
     show(done, json=False)
     printed_out = capsys.readouterr()
-    assert "published" in printed_out.out
-    assert "measured" in printed_out.out
+    assert "paper: RVM" in printed_out.out
+    assert "here: RVM, fixed point" in printed_out.out
+    for line in done.lines[0]:
+        assert all(cell in printed_out.out for cell in line[3:])
     assert "not public" in printed_out.err
     show(done, json=True)
     assert '"paper": "r08"' in capsys.readouterr().out

@@ -13,6 +13,8 @@ from bagwise.cli.options import Debug, Json
 
 if TYPE_CHECKING:
     from bagwise.benchmark.reproduce import Outcome
+    from bagwise.benchmark.reproduce.page import Line
+    from bagwise.benchmark.reproduce.table import Table
 
 
 def reproduce(
@@ -70,8 +72,8 @@ def run_paper(paper: str, arguments: dict[str, Any], quiet: bool) -> "Outcome":
 
 def show(outcome: "Outcome", json: bool) -> None:
     """Print the tables with their notes, and where the files are."""
-    from bagwise.benchmark.reproduce.page import headings, records
-    from bagwise.cli.output import print_grid, print_json
+    from bagwise.benchmark.reproduce.page import records
+    from bagwise.cli.output import print_json
 
     pairs = list(zip(outcome.tables, outcome.lines, strict=True))
     if json:
@@ -80,9 +82,45 @@ def show(outcome: "Outcome", json: bool) -> None:
         print_json({"paper": outcome.paper, "rows": rows, "files": files})
         return
     for table, found in pairs:
-        print_grid(table.title, headings(table), found, left=3)
+        show_table(table, found)
         if table.missing:
             say(f"not run: {table.missing}")
         for note in table.notes:
             say(note)
     say("wrote " + ", ".join(str(path) for path in outcome.files))
+
+
+def show_table(table: "Table", found: "list[Line]") -> None:
+    """Print the lines set by set, in grids of as many measures as the terminal has room for."""
+    from shutil import get_terminal_size
+
+    from bagwise.cli.output import print_grid
+
+    for where in dict.fromkeys(line[0] for line in found):
+        here = [line for line in found if line[0] == where]
+        names = [f"{'paper' if line[1] == 'published' else 'here'}: {line[2]}" for line in here]
+        columns = [[measure.replace(" ", "\n"), *(line[3 + i] for line in here)]
+                   for i, measure in enumerate(table.measures)]  # fmt: skip
+        columns = [column for column in columns if any(cell != "—" for cell in column[1:])]
+        room = get_terminal_size().columns - max(map(len, names)) - 4
+        for part in fitting(columns, room):
+            rows = list(zip(names, *(column[1:] for column in part), strict=True))
+            print_grid(f"{table.title}: {where}", ["", *(c[0] for c in part)], rows)
+
+
+def fitting(columns: list[list[str]], room: int) -> list[list[list[str]]]:
+    """Columns in groups that are no wider than the room, or that have one column.
+
+    >>> fitting([["a", "0.1"], ["b", "0.2"], ["c", "0.3"]], 11)
+    [[['a', '0.1'], ['b', '0.2']], [['c', '0.3']]]
+    """
+    groups: list[list[list[str]]] = []
+    left = 0
+    for column in columns:
+        width = 2 + max(len(word) for cell in column for word in cell.split("\n"))
+        if not groups or width > left:
+            groups.append([])
+            left = room
+        groups[-1].append(column)
+        left -= width
+    return groups
