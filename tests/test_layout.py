@@ -35,6 +35,7 @@ LAYERS = [
     ("report",),
     ("benchmark",),
     ("deep", "detection"),
+    ("benchmark.reproduce",),
     ("cli",),
     ("__main__",),
 ]

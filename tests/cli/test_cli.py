@@ -44,6 +44,7 @@ def test_help_lists_commands() -> None:
     result = run("--help")
     assert result.exit_code == 0
     assert "demo" in result.output
+    assert "reproduce" in result.output
 
 
 def test_demo_help_lists_options() -> None:

@@ -76,6 +76,8 @@ class MIBoost(InstanceMixin, BaselineMIL):
                 break
             W = W * np.exp(c * (2 * error - 1))
             W /= W.sum()
+        used = [tree.tree_.feature for _, tree in self._trees]
+        self.selected_features_ = np.unique([f for tree in used for f in tree if f >= 0])
 
     def _logit(self, X: Floats) -> Floats:
         """Twice the boosted score: the log-odds of the exponential loss."""

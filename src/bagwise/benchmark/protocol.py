@@ -53,6 +53,10 @@ class Job:
         p = self.problem
         return p.name, p.target, self.model_name, self.repeat, self.fold
 
+    def run(self) -> dict[str, Any]:
+        """Fit and score it: see `evaluate`."""
+        return evaluate(self)
+
 
 def splits(problem: Problem, folds: int, seed: int) -> list[Split]:
     """(train, test) bags of each fold; the one given split where the set has one.

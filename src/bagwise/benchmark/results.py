@@ -13,6 +13,8 @@ from typing import Any
 from bagwise.core.files.atomic import atomic_file
 from bagwise.io.write_tables import safe_cell
 
+MOST_NAMED = 5  # things that a message lists
+
 Row = dict[str, Any]
 Key = tuple[str, str, str, int, int]
 
@@ -88,7 +90,8 @@ def write_tables(rows: list[Row], folder: Path) -> list[Path]:
 
 def _merged(there: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Both configurations in one; raises where they contradict each other."""
-    different = [k for k in ("seed", "folds", "version") if there.get(k) != new.get(k)]
+    plain = [k for k in new if k not in ("sets", "models")]
+    different = [k for k in plain if there.get(k) != new.get(k)]
     merged = dict(new)
     for group in ("sets", "models"):
         both = set(there[group]) & set(new[group])
@@ -99,8 +102,10 @@ def _merged(there: dict[str, Any], new: dict[str, Any], folder: Path) -> dict[st
         ]
         merged[group] = {**there[group], **new[group]}
     if different:
+        more = f" and {len(different) - MOST_NAMED} more" if len(different) > MOST_NAMED else ""
+        named = ", ".join(different[:MOST_NAMED]) + more
         raise ConfigurationError(
-            f"{folder} holds results of another configuration: different {', '.join(different)}; "
+            f"{folder} holds results of another configuration: different {named}; "
             "give another output folder, or delete this one to start anew"
         )
     return merged

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bagwise.bags import Bags
-from bagwise.benchmark.protocol import Job, evaluate, splits
+from bagwise.benchmark.protocol import Job, splits
 from bagwise.benchmark.registry import (
     DEFAULT_MODELS,
     DEFAULT_SETS,
@@ -69,12 +69,7 @@ def run(
     chosen = models if isinstance(models, Mapping) else {name: name for name in models}
     store = Store(output, configuration(todo, chosen, folds, seed))
     everything = list(_jobs(todo, chosen, repeats, folds, seed))
-    waiting = [job for job in everything if not store.has(job.key)]
-    done = len(everything) - len(waiting)
-    for key in _run_all(waiting, store, jobs):
-        done += 1
-        if announce is not None:
-            announce(done, len(everything), key)
+    run_missing(everything, store, jobs, announce)
     rows = store.rows()
     write_report(rows, Path(output))
     return rows
@@ -127,7 +122,28 @@ def _jobs(
                     yield Job(problem, name, model, repeat, fold, folds, seed)
 
 
-def _run_all(waiting: Sequence[Job], store: Store, jobs: int) -> Iterator[Key]:
+class Runnable(Protocol):
+    """What is run and kept: a fold of a benchmark, or a row of a paper's table."""
+
+    @property
+    def key(self) -> Key: ...
+
+    def run(self) -> Row: ...
+
+
+def run_missing(
+    everything: Sequence[Runnable], store: Store, jobs: int, announce: Announce | None
+) -> None:
+    """Run what the store does not have yet, in so many processes, and keep each result at once."""
+    waiting = [job for job in everything if not store.has(job.key)]
+    done = len(everything) - len(waiting)
+    for key in _run_all(waiting, store, jobs):
+        done += 1
+        if announce is not None:
+            announce(done, len(everything), key)
+
+
+def _run_all(waiting: Sequence[Runnable], store: Store, jobs: int) -> Iterator[Key]:
     if jobs == 1:
         yield from (_run_one(job, store) for job in waiting)
         return
@@ -138,13 +154,13 @@ def _run_all(waiting: Sequence[Job], store: Store, jobs: int) -> Iterator[Key]:
         yield from parallel(delayed(_run_one)(job, store) for job in waiting)
 
 
-def _run_one(job: Job, store: Store) -> Key:
+def _run_one(job: Runnable, store: Store) -> Key:
     """Run a fold and keep its result, in whichever process this is."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
         try:
-            row = evaluate(job)
+            row = job.run()
         except Exception as error:
             error.add_note(f"in the benchmark: {' '.join(map(str, job.key))}")
             raise

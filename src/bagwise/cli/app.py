@@ -34,6 +34,7 @@ def build_app() -> "typer.Typer":
     import typer
 
     from bagwise.cli.benchmark import benchmark, datasets, demo
+    from bagwise.cli.papers import reproduce
     from bagwise.cli.predict import predict
     from bagwise.cli.suggest import suggest
     from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, report
@@ -67,6 +68,7 @@ def build_app() -> "typer.Typer":
         pass
 
     app.command(cls=CommandWithModels)(fit)
-    for command in (predict, evaluate, report, suggest, inspect, benchmark, datasets, demo):
+    others = (predict, evaluate, report, suggest, inspect, benchmark, reproduce, datasets, demo)
+    for command in others:
         app.command()(command)
     return app

@@ -96,13 +96,13 @@ class CalibratedMIL(DecidingMIL, abstract=True):
             counts = bag_counts(X, bags, sample_weight, self.class_weight, classes, T)
             known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
             rng = generator(self.random_state)
+            self.classes_ = classes  # copies that callbacks look at predict before the fit ends
+            record_features(self, bags)
             with self._threads(bags):
                 self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
                 self._check_ranking(bags, T, counts)
                 self._keep_seen(bags, counts)
-            self.classes_ = classes
             self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
-            record_features(self, bags)
         return self
 
     def _fit_bags(

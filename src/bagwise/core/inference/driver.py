@@ -46,6 +46,7 @@ class Problem:
     jitter: float
     seed: int
     monitor: Monitor = field(default_factory=Monitor)
+    so_far: Callable[[Result], Any] | None = None  # the model that a result makes
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def fit_q(
         )
         h = _learned(problem.monitor, objective)
     features = whitener(h.kernel, problem.Z, problem.jitter)
+    problem.monitor.view = partial(_model_so_far, problem, h.kernel)
     # Chains make thousands of passes, and share their features between processes.
     data = problem.data.repeated() if inference == "gibbs" else problem.data
     sweeper = data.sweeper(features, recompute=inference != "gibbs")
@@ -114,6 +116,13 @@ def fit_q(
         result = _variational(problem, h, sweeper, limits, learn_H, from_mode)
     warn_if_constant(sweeper, result.q, problem.likelihood)
     return result
+
+
+def _model_so_far(problem: Problem, kernel: Kernel, state: State) -> Any:
+    """What callbacks are shown: the model with the q of a step of its fit."""
+    trace = Trace(tuple(np.asarray(state["history"]).tolist()), False)
+    result = Result(Q(**state["q"]), kernel, trace)
+    return result if problem.so_far is None else problem.so_far(result)
 
 
 def _variational(

@@ -73,6 +73,7 @@ class Monitor:
         self._unfinished = False
         self.callback_error: Exception | None = None
         self._state: Callable[[], State] | None = None
+        self.view: Callable[[State], Any] | None = None  # the model so far, of the state of a step
 
     def run(self, stage: str, work: Callable[[State | None], State]) -> State:
         """The result of a stage: saved, or worked out from where it stopped."""
@@ -104,6 +105,7 @@ class Monitor:
             self._state = state
         for callback in self._callbacks:
             self._tell(callback, step, float(objective))
+        self._show(step, state)
         if self._saver is not None and self._saver.due():
             self.save()
 
@@ -113,6 +115,19 @@ class Monitor:
         except Exception as error:
             self.callback_error = error  # the user's own: whoever watches leaves it alone
             raise
+
+    def _show(self, step: int, state: Callable[[], State]) -> None:
+        """Let callbacks that have `look` see the model so far, where a step has one."""
+        lookers = [callback for callback in self._callbacks if hasattr(callback, "look")]
+        reached = state() if lookers and self.view is not None else {}
+        if self.view is None or "q" not in reached:
+            return
+        for callback in lookers:
+            try:
+                callback.look(self.view(reached), self._stage, step)
+            except Exception as error:
+                self.callback_error = error
+                raise
 
     def save(self) -> None:
         """Write what has been reached, if states are kept at all."""
