@@ -188,6 +188,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         checkpoint_minutes: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
         of_whole: OfWhole | None = None,
+        reliability: Array | None = None,
     ) -> None:
         """Fit; one that is part of another model's fit is given what it has `of_whole` that."""
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
@@ -195,11 +196,12 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         check_way_of_fitting(self, bags.X, parts.sites, counts, saves=saves)
         reasons = self._reasons_against(bags, T, counts, parts.whole, too_costly(self, parts))
         labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
+        labels |= {} if reliability is None else {"the reliabilities of labels": reliability}
         session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
         prepared = session.prepared or self._prepare(bags, T, known, rng, of_whole)
         monitor = session.monitor(prepared, callbacks)
-        choose = partial(chosen_setting, self, parts, bags, T, known, counts, prepared, monitor)
-        setting = session.do(choose, monitor)
+        told = (parts, bags, T, known, counts, prepared, monitor, reliability)
+        setting = session.do(partial(chosen_setting, self, *told), monitor)
         problem = Problem(
             data=training_data(
                 scaled(bags.X, setting.shift, setting.scale, self.dtype),
@@ -211,6 +213,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
                 feature_budget(self.memory_budget, bags.X),
                 counts=counts,
                 given=None if of_whole is None else of_whole.features,
+                reliability=reliability,
             ),
             Z=setting.Z,
             likelihood=parts.likelihood,
@@ -223,7 +226,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         result = session.do(run, monitor)
         session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
         self.candidates_ = setting.table
-        refit = Refits(self, bags, T, counts, problem.seed, monitor)
+        refit = Refits(self, bags, T, counts, problem.seed, monitor, reliability)
         how = (reasons, problem.seed, monitor, refit, setting.left_out)
         session.do(partial(self._calibrate, bags, T, known, counts, *how), monitor)
 

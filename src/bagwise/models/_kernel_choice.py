@@ -19,8 +19,8 @@ from bagwise.core.calibration.candidates import (
     JudgedBags,
     JudgedKernel,
     bags_to_judge,
+    height_and_area,
     judge,
-    log_likelihood,
 )
 from bagwise.core.calibration.left_out import LeftOut
 from bagwise.core.inference.monitor import Monitor, State
@@ -69,6 +69,7 @@ def chosen_setting(
     counts: Array | None,
     prepared: dict[str, Any],
     monitor: Monitor,
+    reliability: Array | None = None,
 ) -> Setting:
     """The setting of a fit; with kernel="auto" that of the candidate which left-out bags choose.
 
@@ -78,7 +79,9 @@ def chosen_setting(
     mean, learn = asked(model, parts)
     if not (is_auto(model.kernel) and learn) or too_few(bags, T, counts) is not None:
         return as_prepared
-    judged = bags_to_judge(bags, T, known, prepared["seed"], counts)
+    judged = bags_to_judge(
+        bags, T, known, prepared["seed"], counts, reliability, parts.likelihood.takes_weights
+    )
     fitting = Fitting(
         parts.likelihood, None if mean == "learn" else float(mean), model.jitter, prepared["seed"]
     )
@@ -113,7 +116,7 @@ def _keeping(
     def keep(stage: str, work: Callable[[], LeftOut]) -> LeftOut:
         def run(state: State | None) -> State:
             found = work()
-            monitor.step(1, log_likelihood(found, judged.T, judged.counts), dict)
+            monitor.step(1, height_and_area(found, judged)[0], dict)
             return vars(found)
 
         return LeftOut(**monitor.run(stage, run))

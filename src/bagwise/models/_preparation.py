@@ -16,6 +16,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import RowSource, ScaledRows, column_moments, is_elsewhere
+from bagwise.core.calibration.ranking import halves
 from bagwise.core.inference.feature_store import default_budget
 from bagwise.core.parameters import check_dtype, check_integer
 from bagwise.distributed import DaskRows
@@ -67,7 +68,7 @@ def inducing_points(
     """Scaled inducing points, (M, D) float64: k-means centres per label, or all rows of Xs."""
     if isinstance(inducing, str) and inducing == "all":
         return np.asarray(Xs[:], dtype=np.float64)
-    group = np.repeat(T, bags.sizes).astype(np.int64)
+    group = np.repeat(halves(T), bags.sizes).astype(np.int64)
     if known is not None:
         group = np.where(known == 1, 2, np.where(known == 0, 0, group))
     return kmeans_points(Xs, group, n_inducing, rng)

@@ -144,6 +144,7 @@ class Refits:
     counts: Array | None
     seed: int
     monitor: Monitor
+    reliability: Array | None = None
 
     @cached_property
     def features(self) -> SharedFeatures | None:
@@ -157,7 +158,8 @@ class Refits:
         if self.features is not None:
             of_whole = replace(of_whole, Z=self.features.Z, features=self.features(kept))
         told = (self.bags, self.T, self.counts, self.seed, self.monitor, kept)
-        return _scorer(refit, self.model, *told, of_whole=of_whole)
+        reliability = None if self.reliability is None else self.reliability[kept]
+        return _scorer(refit, self.model, *told, of_whole=of_whole, reliability=reliability)
 
 
 def refitted_linear(
