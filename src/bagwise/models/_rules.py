@@ -132,8 +132,14 @@ class RuledMIL(GaussianProcessMIL, abstract=True):
                 f"positive= names a class of bags, but the labels of rule={self.rule!r} are "
                 "shares of positive instances; leave it out"
             )
+        T = shares_of(bags)
+        if np.all(T[0] == T):
+            raise ValueError(
+                f"shares must differ between bags to tell anything of instances, but all {len(T)} "
+                f"are {T[0]:g}; add bags with other shares"
+            )
         counts = None if sample_weight is None else sample_weights(X, bags, sample_weight)
-        return np.array([0, 1]), shares_of(bags), counts
+        return np.array([0, 1]), T, counts
 
     def _fit_bags(self, bags: Bags, T: Array, known: Array | None, *told: Any, **more: Any) -> None:
         reliability = more.get("reliability")
@@ -228,11 +234,6 @@ def shares_of(bags: Bags) -> Array:
             "labels of rule=Share() are shares of positive instances, from 0 to 1; bag "
             f"{show(bags.ids[b])} has {T[b]:g}; divide percentages by 100, and numbers of "
             "positives by those of instances"
-        )
-    if np.all(T[0] == T):
-        raise ValueError(
-            f"shares must differ between bags to tell anything of instances, but all {len(T)} are "
-            f"{T[0]:g}; add bags with other shares"
         )
     return T
 
