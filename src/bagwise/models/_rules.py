@@ -263,10 +263,11 @@ def check_possible(
 ) -> None:
     """Raise where a label that is surely right cannot be, by the bag's size or known labels."""
     sure = np.ones(len(bags), dtype=bool) if reliability is None else reliability == 1
-    least, most = np.zeros(len(bags)), bags.sizes.astype(np.float64)
+    least: Array = np.zeros(len(bags))
+    most: Array = bags.sizes.astype(np.float64)
     if known is not None:
         least = np.add.reduceat(known == 1, bags.offsets[:-1], dtype=np.float64)
-        most = bags.sizes - np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.float64)
+        most = most - np.add.reduceat(known == 0, bags.offsets[:-1], dtype=np.float64)
     wrong = sure & np.where(T, most < rule.fewest, least >= rule.fewest)
     if not np.any(wrong):
         return
