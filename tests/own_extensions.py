@@ -28,8 +28,9 @@ from bagwise.core.inference.stats import (
     latent_mean,
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.rules import BagRule
 from bagwise.core.links import Link, Moments, Probit
-from bagwise.kernels import Kernel
+from bagwise.kernels import RBF, Kernel
 from bagwise.models import GaussianProcessMIL, Init, Parts
 
 Array = NDArray[Any]
@@ -127,6 +128,17 @@ class LeakyRule(BagLikelihood):
         return Moments(log_negative, np.log(-np.expm1(log_negative)), some_positive.log_ratio)
 
 
+@bw.io.register
+@dataclass(frozen=True)
+class Quarter(BagRule):
+    """A bag is positive if at least a quarter of its instances is."""
+
+    def log_label(self, k: Array, n: Array, label: Array, reliability: Array | float) -> Array:
+        right = (4 * k >= n) == np.asarray(label, dtype=bool)
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(right, reliability, 1 - np.asarray(reliability)))
+
+
 # --- A model -------------------------------------------------------------------------------------
 
 
@@ -195,6 +207,7 @@ def models() -> dict[str, Any]:
         "Cauchy": bw.ProbitVGPMIL(kernel=Cauchy(), **SHARED),
         "HeavyPsi": bw.PsiVGPMIL(psi=HeavyPsi(), **SHARED),
         "LeakyMIL": LeakyMIL(**SHARED),
+        "Quarter": bw.ProbitVGPMIL(rule=Quarter(), kernel=RBF(4.0, 2.0), **SHARED),
         "Fading": bw.IsingVGPMIL(neighbors=Fading(2.0), coupling=0.3, **SHARED),
     }
 

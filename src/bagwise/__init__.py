@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # the public names, each once: type checkers read them, and s
     from bagwise import report as report
     from bagwise.bags import Bags as Bags
     from bagwise.core.files.modelfile import ModelFileError as ModelFileError
+    from bagwise.core.likelihoods.rules import AtLeast as AtLeast
+    from bagwise.core.likelihoods.rules import Share as Share
     from bagwise.core.warnings import NearChanceWarning as NearChanceWarning
     from bagwise.core.warnings import ShiftWarning as ShiftWarning
     from bagwise.models.ising import IsingVGPMIL as IsingVGPMIL

@@ -30,7 +30,7 @@ from bagwise.models import ALIASES, MODELS
 from brute_force import central_difference
 
 TESTS = Path(__file__).resolve().parents[1]
-KINDS = ["Cauchy", "HeavyPsi", "LeakyMIL", "Fading"]
+KINDS = ["Cauchy", "HeavyPsi", "LeakyMIL", "Quarter", "Fading"]
 WAYS = ("vi", "laplace")
 
 FIT = """

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.io.class_labels import class_names
+from bagwise.models._base import Predictions
 
 Array = NDArray[Any]
 
@@ -20,6 +21,20 @@ class Decided:
 
     of_bags: dict[str, Array]
     of_instances: dict[str, Array]
+
+
+def predicted(model: Any, bags: Bags, told: Array | None) -> Predictions:
+    """Predictions for bags; of bags whose labels are shares, the expected share."""
+    if not getattr(model, "labels_are_shares", False):
+        found: Predictions = model.predict_all(bags, y=told)
+        return found
+    share, std = model.predict_share(bags, return_std=True)
+    of_instances = model.predict_instance_proba(bags, return_std=True)
+    given: Any = (None, None)
+    if told is not None:
+        given = model.instance_posterior(bags, return_std=True, y=told)
+    both = np.column_stack([1 - share, share])
+    return Predictions(both, std, *of_instances, None, None, *given)
 
 
 def decided(model: Any, bags: Bags, alpha: float | None) -> Decided:

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,16 @@ Group = Annotated[
 ]
 Weight = Annotated[
     str | None, typer.Option(help="Column with how many times each bag counts; 0 leaves it out.")
+]
+Rule = Annotated[
+    str,
+    typer.Option(
+        help="What the label of a bag means: at-least-one, at-least-2 (or another number), share "
+        "(of positive instances, from 0 to 1), or share:0.1, where it is known to 0.1.",
+    ),
+]
+Reliability = Annotated[
+    str | None, typer.Option(help="Column with the probability that each bag's label is right.")
 ]
 Coords = Annotated[
     tuple[str, str] | None, typer.Option(metavar="X Y", help="Columns with coordinates.")
@@ -157,6 +168,7 @@ def columns(
     group: str | None = None,
     features: list[str] | None = None,
     weight: str | None = None,
+    reliability: str | None = None,
 ) -> "Columns":
     """What the options say of the columns."""
     from bagwise.io.columns import Columns
@@ -170,6 +182,7 @@ def columns(
         instance_label=instance_label,
         group=group,
         weight=weight,
+        reliability=reliability,
         coords=axes,
         features=tuple(features or ()),
     )
@@ -201,6 +214,28 @@ def annotated_classes(pairs: list[str] | None) -> dict[str | None, int | None]:
             raise ValueError(f"--class takes NAME=1, NAME=0 or NAME=, got {pair!r}")
         found[name or None] = int(label) if label else None
     return found
+
+
+def parse_rule(text: str, reliability: str | None = None) -> dict[str, Any]:
+    """The model's argument `rule`, where it is not the usual one.
+
+    >>> parse_rule("at-least-3"), parse_rule("share:0.1"), parse_rule("at-least-one")
+    ({'rule': AtLeast(k=3)}, {'rule': Share(std=0.1)}, {})
+    """
+    from bagwise.core.likelihoods.rules import AtLeast, Share
+
+    kind, _, number = text.rpartition("-")
+    share, colon, std = text.partition(":")
+    if text == "at-least-one":
+        return {} if reliability is None else {"rule": AtLeast(1)}
+    if kind == "at-least" and number.isdigit():
+        return {"rule": AtLeast(int(number))}
+    with suppress(ValueError):
+        if share == "share":
+            return {"rule": Share(float(std)) if colon else Share()}
+    raise ValueError(
+        f"--rule is at-least-one, at-least-2 (or another number), share or share:0.1; got {text!r}"
+    )
 
 
 def default_name(table: str, ending: str) -> str:

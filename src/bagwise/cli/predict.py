@@ -110,7 +110,7 @@ def predict_here(
     **how: Any,
 ) -> None:
     """Write the predictions for one table, and say where."""
-    from bagwise.cli.decisions import decided
+    from bagwise.cli.decisions import decided, predicted
     from bagwise.cli.output import check_output, print_json, write_predictions
     from bagwise.cli.sources import load_both, naming, one_table
     from bagwise.cli.workflow import labels_of
@@ -124,7 +124,7 @@ def predict_here(
         data, fitted = load_both(model, table, asked, skip=skip, **files)
         told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
         with naming(data.places):
-            found = fitted.predict_all(data.bags, y=told)
+            found = predicted(fitted, data.bags, told)
             more = decided(fitted, data.bags, alpha)
         result = write_predictions(fitted, data, found, path, more=more, **how)
     tell(data, json)

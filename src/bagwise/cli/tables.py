@@ -33,6 +33,8 @@ def fit(
     z: opt.Depth = None,
     group: opt.Group = None,
     weight: opt.Weight = None,
+    rule: opt.Rule = "at-least-one",
+    reliability: opt.Reliability = None,
     features: opt.Features = None,
     positive: opt.Positive = None,
     model: opt.ModelName = "probit",
@@ -67,6 +69,8 @@ def fit(
 
     [cyan]bagwise fit train.csv --sensitivity 0.95[/cyan] (of 100 positive bags call 95 so)
 
+    [cyan]bagwise fit cells.csv --label purity --rule share:0.05[/cyan] (shares of positive cells)
+
     [cyan]bagwise fit features/ --slides slides.csv --annotations qupath/ --class Tumor=1 --tile-size 256[/cyan]
 
     [cyan]bagwise fit parts/*.parquet --scheduler tcp://host:8786 -o m.bagwise[/cyan]
@@ -75,16 +79,21 @@ def fit(
         if scheduler is not None:
             refuse_beside_scheduler(
                 slides=slides, delimiter=delimiter, valid=valid, weight=weight,
-                annotations=annotations,
+                annotations=annotations, reliability=reliability,
             )  # fmt: skip
         if slides is not None and weight is not None:
             raise ValueError(
                 "--weight names a column of a table of instances, and --slides reads features of "
                 "slides from files; leave --weight out, or fit in Python with sample_weight="
             )
-        asked = columns(bag, label, instance_label, coords, z, group, features, weight)
+        if slides is not None and reliability is not None:
+            raise ValueError(
+                "--reliability names a column of a table of instances, and --slides reads features "
+                "of slides from files; fit in Python with reliability="
+            )
+        asked = columns(bag, label, instance_label, coords, z, group, features, weight, reliability)
         files: dict[str, Any] = {"slides": slides, "delimiter": delimiter}
-        chosen = opt.parse_settings(settings or [])
+        chosen = opt.parse_settings(settings or []) | opt.parse_rule(rule, reliability)
         how = {"model": model, "positive": positive, "seed": seed, "settings": chosen}
         how["threshold"] = opt.threshold(sensitivity, specificity, cost)
         files |= {"annotations": annotations, "tile_size": tile_size}

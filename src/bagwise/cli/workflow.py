@@ -83,16 +83,27 @@ def fit_table(
     whose ids are in `metadata_["held_out"]`.
     """
     assert table.bags.y is not None
-    classes, note = choose_classes(table.bags.y, positive)
-    bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))
+    shares = getattr((settings or {}).get("rule"), "shares", False)
+    if shares:
+        refuse_beside_shares(valid=valid, positive=positive, threshold=threshold)
+        classes, note, bags = [0, 1], None, table.bags
+    else:
+        classes, note = choose_classes(table.bags.y, positive)
+        bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))
     estimator = build_model(model, seed, _with_class_numbers(settings or {}, classes))
     if valid is not None:
         n_units = len(bags) if bags.groups is None else len(np.unique(bags.groups))
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
     with naming(table.places):
-        estimator.fit(train, sample_weight=bag_weights(table, train), callbacks=callbacks)
-        leaks = suspects(bags)
+        told = bag_values(table, train, table.columns.reliability)
+        estimator.fit(
+            train,
+            sample_weight=bag_values(table, train, table.columns.weight),
+            callbacks=callbacks,
+            **({} if told is None else {"reliability": told}),
+        )
+        leaks = [] if shares else suspects(bags)
     estimator.metadata_ = {
         "columns": table.columns.to_dict(),
         "classes": classes,
@@ -117,12 +128,20 @@ def chosen(model: Any, threshold: dict[str, float] | None) -> list[str]:
     return []
 
 
-def bag_weights(table: Table, train: Bags) -> NDArray[Any] | None:
-    """How many times each bag of the fit counts, where a column says so."""
+def refuse_beside_shares(**options: Any) -> None:
+    """Raise where an option is about classes of bags, but their labels are shares."""
+    for name, value in options.items():
+        if value:
+            what = "a threshold" if name == "threshold" else f"--{name}"
+            raise ValueError(f"{what} is about classes of bags, but --rule share has none; drop it")
+
+
+def bag_values(table: Table, train: Bags, column: str | None) -> NDArray[Any] | None:
+    """A number for each bag of the fit, where a column says so: its weight, its reliability."""
     columns = table.columns
-    if columns.weight is None:
+    if column is None:
         return None
-    per_bag = frame_per_bag(table.rows, columns.weight, table.rows[columns.bag].to_numpy())
+    per_bag = frame_per_bag(table.rows, column, table.rows[columns.bag].to_numpy())
     of_bag = dict(zip(table.bags.ids.tolist(), per_bag, strict=True))
     return np.array([of_bag[i] for i in train.ids.tolist()])
 
@@ -146,6 +165,8 @@ def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:
     kind = model_class(model)
     known = kind._get_param_names()
     for name in settings:
+        if name == "rule" and name not in known:
+            raise ValueError(f"--rule is for the model probit; {kind.__name__} knows one rule")
         if name not in known:
             raise ValueError(f"{kind.__name__} has no argument {name!r}; it has {', '.join(known)}")
         plain = settings[name] is None or (name == "kernel" and settings[name] == "auto")
@@ -220,6 +241,8 @@ def labels_of(model: Any, table: Table, purpose: str) -> Array:
             f"{table.name} has no column that looks like bag labels{fitted_on}; {purpose} "
             "labels: name their column with --label COLUMN"
         )
+    if getattr(model, "labels_are_shares", False):
+        return np.asarray(table.bags.y)
     return in_model_labels(model, table.bags.y, of_table=True)
 
 
@@ -238,12 +261,18 @@ def bag_frame(model: Any, table: Table, found: Predictions, more: Decided) -> pd
         {
             **{c: frame[c].to_numpy() for c in frame.columns},
             "n_instances": bags.sizes[order],
-            "p_mean": found.bag_p[order, 1],
-            "p_std": found.bag_std[order],
-            "predicted": names[model.called_positive(found.bag_p[order]).astype(int)].tolist(),
+            **_of_bags(model, found, names, order),
             **{name: values[order].tolist() for name, values in more.of_bags.items()},
         }
     )
+
+
+def _of_bags(model: Any, found: Predictions, names: Array, order: Array) -> dict[str, Any]:
+    p, std = found.bag_p[order], found.bag_std[order]
+    if getattr(model, "labels_are_shares", False):
+        return {"share_mean": p[:, 1], "share_std": std}
+    predicted = names[model.called_positive(p).astype(int)].tolist()
+    return {"p_mean": p[:, 1], "p_std": std, "predicted": predicted}
 
 
 def instance_frame(model: Any, table: Table, found: Predictions, more: Decided) -> pd.DataFrame:
@@ -256,9 +285,10 @@ def instance_frame(model: Any, table: Table, found: Predictions, more: Decided) 
         "p_mean": found.p[:, 1],
         "p_std": found.std,
         "predicted": names[np.argmax(found.p, axis=1)],
-        "bag_p_mean": found.bag_p[bags.bag_index, 1],
-        "bag_p_std": found.bag_std[bags.bag_index],
     }
+    of_bag = "share" if getattr(model, "labels_are_shares", False) else "p"
+    values[f"bag_{of_bag}_mean"] = found.bag_p[bags.bag_index, 1]
+    values[f"bag_{of_bag}_std"] = found.bag_std[bags.bag_index]
     if found.low is not None and found.high is not None:
         values |= {"p_low": found.low, "p_high": found.high}
     if found.given is not None and found.given_std is not None:

@@ -65,6 +65,7 @@ class DistributedData(TrainingData):
             self.chunk_size,
             memory_budget=self.memory_budget,
             counts=self.counts_of(bags),
+            reliability=self.reliability_of(bags),
         )
 
     @property
@@ -93,6 +94,7 @@ class DistributedData(TrainingData):
             self.chunk_size,
             self.memory_budget if share == 1 else int(share * self.memory_budget),
             self.counts_of(slice(first, last)),
+            self.reliability_of(slice(first, last)),
         )
 
 
@@ -110,6 +112,7 @@ class Part:
     chunk_size: int
     memory_budget: int
     counts: Array | None
+    reliability: Array | None
 
     def data(self, X: Any) -> TrainingData:
         """The part's rows X with their labels."""
@@ -118,7 +121,8 @@ class Part:
             shift, scale = self.scaling or (np.zeros(D), np.ones(D))
             X = ScaledRows(X, shift, scale, self.dtype)
         labels = (self.offsets, self.T, self.known)
-        return TrainingData(X, *labels, self.chunk_size, self.graph, counts=self.counts)
+        how = (self.chunk_size, self.graph)
+        return TrainingData(X, *labels, *how, counts=self.counts, reliability=self.reliability)
 
     def source(self, X: Any, whitener: Features, dtype: np.dtype[Any]) -> FeatureSource:
         """Computes features of the part's bags, numbered as in the whole data."""

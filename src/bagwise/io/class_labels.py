@@ -72,6 +72,11 @@ def in_model_labels(model: Any, y: Array, *, of_table: bool = False) -> Array:
 
     Bags made in Python may carry those classes themselves, those `of_table` cannot.
     """
+    if getattr(model, "labels_are_shares", False):
+        raise TableError(
+            "the labels of this model are shares of positive instances, not classes, so that bags "
+            "have no scores of classes; use predict_share(bags, return_std=True)"
+        )
     names = class_names(model)
     given, own = set(y.tolist()), set(model.classes_.tolist())
     if not of_table and given <= own and not own & set(names):

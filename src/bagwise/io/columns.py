@@ -42,12 +42,13 @@ class Columns:
     instance_label: str | None = None
     group: str | None = None
     weight: str | None = None  # of the bag in a fit; never guessed
+    reliability: str | None = None  # of its label, likewise
     coords: tuple[str, ...] = ()
     features: tuple[str, ...] = ()  # names or patterns such as "f_*"
 
     def named(self) -> list[str]:
         """All columns that are not features."""
-        roles = (getattr(self, role) for role in (*ROLES, "weight"))
+        roles = (getattr(self, role) for role in (*ROLES, "weight", "reliability"))
         return [c for c in roles if c is not None] + [*self.coords]
 
     def as_text(self) -> tuple[str, ...]:

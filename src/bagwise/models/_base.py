@@ -146,11 +146,11 @@ class BagClassifierMIL(TwoClassEstimator):
         y : one label per bag, of `classes_`; overrides the labels of the bags.
         """
         bags = bags_to_predict(self, X)
-        T = bag_targets(self, bags, labels_for(X, y))
+        T = self._told_targets(bags, labels_for(X, y))
         known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
         unknown = np.full(bags.n_instances, np.nan) if known is None else known
         parts = np.split(unknown, bags.offsets[1:-1])
-        labels = [BagLabels(bool(t), part) for t, part in zip(T, parts, strict=True)]
+        labels = [BagLabels(t, part) for t, part in zip(T.tolist(), parts, strict=True)]
         with self._predicting(bags):
             both, std = self._predictor(bags).given_labels(bags.X, bags.offsets, labels)
         return (both, std) if return_std else both
@@ -238,6 +238,10 @@ class BagClassifierMIL(TwoClassEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def _told_targets(self, bags: Bags, y: ArrayLike | None) -> Array:
+        """Labels of bags as the likelihood takes them."""
+        return bag_targets(self, bags, y)
 
     def _predictor(self, bags: Bags) -> Any:
         """What answers questions about these bags."""

@@ -92,8 +92,7 @@ class CalibratedMIL(DecidingMIL, abstract=True):
             forget_earlier_fit(self)
             X = connected(X, client)
             bags = bags_to_fit(self, X, y)
-            classes, T = binary_targets(bags, y, positive)
-            counts = bag_counts(X, bags, sample_weight, self.class_weight, classes, T)
+            classes, T, counts = self._targets(X, bags, y, positive, sample_weight)
             known = known_labels(bags, T, noisy=self._bag_labels_may_be_wrong())
             rng = generator(self.random_state)
             self.classes_ = classes  # copies that callbacks look at predict before the fit ends
@@ -104,6 +103,13 @@ class CalibratedMIL(DecidingMIL, abstract=True):
                 self._keep_seen(bags, counts)
             self.metadata_: dict[str, Any] = {}  # what was said of an earlier fit no longer holds
         return self
+
+    def _targets(
+        self, X: Any, bags: Bags, y: ArrayLike | None, positive: Any, sample_weight: Any
+    ) -> tuple[Array, Array, Array | None]:
+        """Both classes, the label of each bag, and how many times it counts."""
+        classes, T = binary_targets(bags, y, positive)
+        return classes, T, bag_counts(X, bags, sample_weight, self.class_weight, classes, T)
 
     def _fit_bags(
         self,
@@ -150,11 +156,18 @@ class CalibratedMIL(DecidingMIL, abstract=True):
         pay for five more fits.
         """
         cannot = whole or too_few(bags, T, counts)
-        of_bags = reason_against(self.bag_score, cannot, costly)
-        of_instances = reason_against_instances(self.instance_score, cannot, of_bags)
+        ruled = self._rule_against()
+        of_bags = reason_against(self.bag_score, ruled[0] or cannot, costly)
+        of_instances = reason_against_instances(
+            self.instance_score, ruled[1] or cannot, ruled[1] or of_bags
+        )
         counting = T if counts is None else T & (counts > 0)
         refuse_witness_rate(self.witness_rate, of_instances, bags, counting)
         return of_bags, of_instances
+
+    def _rule_against(self) -> Reasons:
+        """What the meaning of bag labels has against calibrations."""
+        return None, None
 
     def _calibrate(
         self,

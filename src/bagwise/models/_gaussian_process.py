@@ -35,14 +35,7 @@ from bagwise.models._parts import (
     checked_init,
     too_costly,
 )
-from bagwise.models._preparation import (
-    anchor,
-    check_inducing,
-    feature_budget,
-    inducing_points,
-    scaled,
-)
-from bagwise.models._preparation import scaling as standard_scaling
+from bagwise.models._preparation import anchor, feature_budget, prepare, scaled
 from bagwise.models._refits import OfWhole, Refits
 
 Array = NDArray[Any]
@@ -195,6 +188,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         checkpoint_minutes: float = 5.0,
         resume: str | os.PathLike[str] | None = None,
         of_whole: OfWhole | None = None,
+        reliability: Array | None = None,
     ) -> None:
         """Fit; one that is part of another model's fit is given what it has `of_whole` that."""
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
@@ -202,11 +196,12 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         check_way_of_fitting(self, bags.X, parts.sites, counts, saves=saves)
         reasons = self._reasons_against(bags, T, counts, parts.whole, too_costly(self, parts))
         labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
+        labels |= {} if reliability is None else {"the reliabilities of labels": reliability}
         session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
-        prepared = session.prepared or self._prepare(bags, T, known, rng, of_whole)
+        prepared = session.prepared or prepare(self, bags, T, known, rng, of_whole)
         monitor = session.monitor(prepared, callbacks)
-        choose = partial(chosen_setting, self, parts, bags, T, known, counts, prepared, monitor)
-        setting = session.do(choose, monitor)
+        told = (parts, bags, T, known, counts, prepared, monitor, reliability)
+        setting = session.do(partial(chosen_setting, self, *told), monitor)
         problem = Problem(
             data=training_data(
                 scaled(bags.X, setting.shift, setting.scale, self.dtype),
@@ -218,6 +213,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
                 feature_budget(self.memory_budget, bags.X),
                 counts=counts,
                 given=None if of_whole is None else of_whole.features,
+                reliability=reliability,
             ),
             Z=setting.Z,
             likelihood=parts.likelihood,
@@ -231,32 +227,10 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         result = session.do(run, monitor)
         session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
         self.candidates_ = setting.table
-        refit = Refits(self, bags, T, counts, problem.seed, monitor)
+        refit = Refits(self, bags, T, counts, problem.seed, monitor, reliability)
         self.posterior_ = session.do(partial(refit.averaged, setting), monitor)
         how = (reasons, problem.seed, monitor, refit, setting.left_out)
         session.do(partial(self._calibrate, bags, T, known, counts, *how), monitor)
-
-    def _prepare(
-        self,
-        bags: Bags,
-        T: NDArray[np.bool_],
-        known: Array | None,
-        rng: np.random.Generator,
-        of_whole: OfWhole | None,
-    ) -> dict[str, Any]:
-        """What is chosen at random or takes a pass over X before a fit begins."""
-        if of_whole is None:
-            shift, scale = standard_scaling(bags.X, self.standardize)
-        else:
-            shift, scale = of_whole.shift, of_whole.scale
-        if of_whole is not None and of_whole.Z is not None:
-            Z = of_whole.Z
-        elif isinstance(self.inducing, str):
-            Xs = scaled(bags.X, shift, scale, self.dtype)
-            Z = inducing_points(self.inducing, self.n_inducing, Xs, bags, T, known, rng)
-        else:
-            Z = (check_inducing(self.inducing, bags.n_features) - shift) / scale
-        return {"shift": shift, "scale": scale, "Z": Z, "seed": int(rng.integers(2**31))}
 
     def _n_basis(self, bags: Bags) -> int:
         if not isinstance(self.inducing, str):

@@ -18,12 +18,13 @@ from bagwise.core.calibration.candidates import (
     Fitting,
     JudgedBags,
     bags_to_judge,
+    height_and_area,
     judge,
-    log_likelihood,
 )
 from bagwise.core.calibration.judged import JudgedKernel
 from bagwise.core.calibration.left_out import LeftOut
 from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.likelihoods.count_rule import CountRule
 from bagwise.core.warnings import warn_user
 from bagwise.kernels import RBF, Kernel, Linear
 from bagwise.models._parts import Parts, asked
@@ -71,6 +72,7 @@ def chosen_setting(
     counts: Array | None,
     prepared: dict[str, Any],
     monitor: Monitor,
+    reliability: Array | None = None,
 ) -> Setting:
     """The setting of a fit; with kernel="auto" those of the candidates that left-out bags choose.
 
@@ -81,7 +83,9 @@ def chosen_setting(
     mean, learn = asked(model, parts)
     if not (is_auto(model.kernel) and learn) or too_few(bags, T, counts) is not None:
         return as_prepared
-    judged = bags_to_judge(bags, T, known, prepared["seed"], counts)
+    judged = bags_to_judge(
+        bags, T, known, prepared["seed"], counts, reliability, parts.likelihood.takes_weights
+    )
     fitting = Fitting(
         parts.likelihood, None if mean == "learn" else float(mean), model.jitter, prepared["seed"]
     )
@@ -89,7 +93,8 @@ def chosen_setting(
     tried = candidates(
         bags.X, model.standardize, parts.variance, as_prepared, some, prepared["seed"]
     )
-    alone = parts.refine is not None or parts.graph is not None or model.inference == "gibbs"
+    ruled = isinstance(parts.likelihood, CountRule) or parts.graph is not None
+    alone = ruled or parts.refine is not None or model.inference == "gibbs"
     table, found = judge(tried, judged, fitting, _keeping(monitor, judged), alone=alone)
     used = [(c, row.weight) for c, row in zip(tried, table, strict=True) if row.weight > 0]
     if not used:
@@ -119,7 +124,7 @@ def _keeping(
     def keep(stage: str, work: Callable[[], LeftOut]) -> LeftOut:
         def run(state: State | None) -> State:
             found = work()
-            monitor.step(1, log_likelihood(found, judged.T, judged.counts), dict)
+            monitor.step(1, height_and_area(found, judged)[0], dict)
             return vars(found)
 
         return LeftOut(**monitor.run(stage, run))

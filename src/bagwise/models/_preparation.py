@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +16,15 @@ from sklearn.utils.extmath import randomized_svd
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import RowSource, ScaledRows, column_moments, is_elsewhere
+from bagwise.core.calibration.ranking import halves
 from bagwise.core.inference.feature_store import default_budget
 from bagwise.core.parameters import check_dtype, check_integer
 from bagwise.distributed import DaskRows
 from bagwise.kernels import RBF, Kernel
+
+if TYPE_CHECKING:
+    from bagwise.models._gaussian_process import GaussianProcessMIL
+    from bagwise.models._refits import OfWhole
 
 Array = NDArray[Any]
 
@@ -27,6 +32,29 @@ ROWS_PER_CENTRE = 64  # of which k-means sees at most so many
 WIDE = 256  # features from which on k-means begins in a projection: its first centres cost most
 PROJECTED = 128  # directions of it
 LAST_STEPS = 10  # with all features, after that
+
+
+def prepare(
+    model: GaussianProcessMIL,
+    bags: Bags,
+    T: NDArray[np.bool_],
+    known: Array | None,
+    rng: np.random.Generator,
+    of_whole: OfWhole | None,
+) -> dict[str, Any]:
+    """What is chosen at random or takes a pass over X before a fit begins."""
+    if of_whole is None:
+        shift, scale = scaling(bags.X, model.standardize)
+    else:
+        shift, scale = of_whole.shift, of_whole.scale
+    if of_whole is not None and of_whole.Z is not None:
+        Z = of_whole.Z
+    elif isinstance(model.inducing, str):
+        Xs = scaled(bags.X, shift, scale, model.dtype)
+        Z = inducing_points(model.inducing, model.n_inducing, Xs, bags, T, known, rng)
+    else:
+        Z = (check_inducing(model.inducing, bags.n_features) - shift) / scale
+    return {"shift": shift, "scale": scale, "Z": Z, "seed": int(rng.integers(2**31))}
 
 
 def scaling(X: Any, standardize: str | bool) -> tuple[Array, Array]:
@@ -67,7 +95,7 @@ def inducing_points(
     """Scaled inducing points, (M, D) float64: k-means centres per label, or all rows of Xs."""
     if isinstance(inducing, str) and inducing == "all":
         return np.asarray(Xs[:], dtype=np.float64)
-    group = np.repeat(T, bags.sizes).astype(np.int64)
+    group = np.repeat(halves(T), bags.sizes).astype(np.int64)
     if known is not None:
         group = np.where(known == 1, 2, np.where(known == 0, 0, group))
     return kmeans_points(Xs, group, n_inducing, rng)

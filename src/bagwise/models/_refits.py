@@ -152,6 +152,7 @@ class Refits:
     counts: Array | None
     seed: int
     monitor: Monitor
+    reliability: Array | None = None
 
     def averaged(self, setting: Setting) -> Posterior:
         """The fitted posterior, averaged with fits of the other candidates in the setting."""
@@ -207,7 +208,8 @@ class Refits:
         self, refit: GaussianProcessMIL, kept: NDArray[np.intp], of_whole: OfWhole
     ) -> None:
         told = (self.bags, self.T, self.counts, self.seed, self.monitor, kept)
-        fit_part(refit, self.model, *told, of_whole=of_whole)
+        reliability = None if self.reliability is None else self.reliability[kept]
+        fit_part(refit, self.model, *told, of_whole=of_whole, reliability=reliability)
 
 
 def refitted_linear(

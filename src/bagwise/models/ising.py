@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,7 @@ from bagwise.core.inference.stats import (
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.coupled.blocks import CoupledPrior, Coupling
+from bagwise.core.likelihoods.coupled.by_group import GroupCouplings, check_coupling
 from bagwise.core.likelihoods.coupled.moments import (
     BagMoments,
     bag_moments,
@@ -46,18 +48,24 @@ from bagwise.core.likelihoods.coupled.moments import (
     orthant_diagonal,
 )
 from bagwise.core.links import Probit
-from bagwise.core.parameters import check_choice, check_number
+from bagwise.core.parameters import check_choice
 from bagwise.core.posteriors.coupled import CoupledPredictor
 from bagwise.core.posteriors.predictor import Predictor
 from bagwise.core.warnings import warn_user
 from bagwise.models._gaussian_process import GaussianProcessMIL
+from bagwise.models._group_couplings import (
+    BY_GROUP,
+    CONTRADICTION,
+    groups_of,
+    learn_by_group,
+    shown,
+)
 from bagwise.models._parts import Init, Parts
 
 Array = NDArray[Any]
 
 GIVEN_GRAPH = "neighbors is a graph of these bags, which no part of them has"
 EP_TOLERANCE = 1e-5  # the bound's error is its square
-CONTRADICTION = 0.0  # a rank correlation of f with and without the coupling below it is one
 
 
 class CoupledSites(Sites):
@@ -167,7 +175,9 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
     coupling : strength lambda >= 0 of the coupling, or "learn": between 0 and 1, by how much
         more than strangers the neighbours in positive bags share their label, as far as the
         model without coupling can tell; 0 where that may be chance. `coupling_gains_` has what was
-        tried. At 0 the model is `ProbitVGPMIL`.
+        tried. At 0 the model is `ProbitVGPMIL`. {group: lambda} gives each of the `groups` of bags
+        its own, "learn by group" learns one for each; bags of other groups, or of none, are
+        predicted with the mean of these.
     neighbors : "auto" (from `coords`: adjacent cells of a grid, else the 4 nearest), "chain"
         (consecutive rows, e.g. slices), ("radius", r), ("knn", k), a function that returns the
         sparse (N, N) graph of any Bags, or such a graph, which then serves for these bags only.
@@ -180,10 +190,11 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
     positive bags against the one without coupling warns. Predictions use the graph of the bags
     that are asked about. The bound with EP is an approximation of one.
 
-    After a fit `coupling_` is lambda. Where it was learned, `coupling_gains_` has rows of lambda,
-    its gain in nats and the gain's standard error: chosen is the smallest lambda within one
-    error of the largest gain, or the next smaller one whose fit does not contradict the one without
-    coupling. It is not kept in model files.
+    After a fit `coupling_` is lambda, or has those of groups (`coupling_.as_dict()`). Where it was
+    learned, `coupling_gains_` has rows of lambda, its gain in nats and the gain's standard error, a
+    table for each group: chosen is the smallest lambda within one error of the largest gain, or the
+    next smaller one whose fit does not contradict the one without coupling. It is not kept in model
+    files.
 
     Examples
     --------
@@ -197,7 +208,7 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
     def __init__(
         self,
         *,
-        coupling: str | float = 0.5,
+        coupling: Any = 0.5,
         neighbors: Any = "auto",
         moments: str = "ep",
         **shared: Any,
@@ -211,8 +222,10 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
         super()._check_parameters()
         check_choice("moments", self.moments, ("ep", "diagonal"))
         check_neighbors(self.neighbors)
-        if not (isinstance(self.coupling, str) and self.coupling == "learn"):
-            check_number("coupling ('learn' or lambda)", self.coupling, at_least=0)
+        if isinstance(self.coupling, str):
+            check_choice("coupling", self.coupling, ("learn", BY_GROUP))
+        elif self._given_by_group is None:
+            check_coupling(self.coupling)
 
     def _parts(self, init: Init = None) -> Parts:
         """The first fit is without the coupling."""
@@ -224,10 +237,24 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
             variance=4.0,
             inferences=("vi",),
             learned=("coupling",),
-            graph=self._neighbor_graph,
+            graph=self._graph_to_fit,
             refine=self._couple,
             whole=GIVEN_GRAPH if given else None,
         )
+
+    @property
+    def _given_by_group(self) -> GroupCouplings | None:
+        if isinstance(self.coupling, Mapping):
+            return GroupCouplings.of(self.coupling)
+        return self.coupling if isinstance(self.coupling, GroupCouplings) else None
+
+    def _graph_to_fit(self, bags: Bags) -> Any:
+        """The graph of the bags of a fit, as their groups are coupled."""
+        given, graph = self._given_by_group, self._neighbor_graph(bags)
+        by_group = given is not None or self.coupling == BY_GROUP
+        groups = groups_of(bags, given) if by_group else None
+        self._fitted_groups = (groups, bags.sizes)
+        return graph if given is None else given.weigh(graph, groups, bags.sizes)
 
     def _neighbor_graph(self, bags: Bags) -> Any:
         if callable(self.neighbors):
@@ -241,12 +268,16 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
         """The fit with the coupling; a `refit` is part of one whose agreement was looked at."""
         sweeper = problem.data.sweeper(whitener(alone.kernel, problem.Z, self.jitter))
         self.coupling_gains_: Array | None = None
+        given = self._given_by_group
         if self.coupling == "learn":
             return self._learn_coupling(problem.monitor, sweeper, alone)
-        self.coupling_ = float(self.coupling)
-        if self.coupling_ == 0:
+        if self.coupling == BY_GROUP:
+            return learn_by_group(self, problem, sweeper, alone)
+        self.coupling_ = given or float(self.coupling)
+        if self.coupling_ == 0 or (given is not None and given.none):
             return alone
-        result = self._coupled(problem.monitor, sweeper, alone, self.coupling_)
+        lam = float(self.coupling) if given is None else 1.0  # its graph is weighed by group
+        result = self._coupled(problem.monitor, sweeper, alone, lam)
         if not refit:
             self._check_agreement(agreement(sweeper, result.q, alone.q))
         return result
@@ -295,14 +326,22 @@ class IsingVGPMIL(GaussianProcessMIL, alias="ising"):
         warn_user(
             "with the coupling, f ranks the instances of the positive training bags against what "
             f"it says without: their rank correlation is {correlation:.2f} (coupling="
-            f"{self.coupling_:g}), where it should be above {CONTRADICTION:g}; instances may be "
-            f"ranked backwards. Try{learn} a smaller coupling or coupling='learn', more inducing "
-            "points, a kernel with a longer lengthscale, or ProbitVGPMIL"
+            f"{shown(self.coupling_)}), where it should be above {CONTRADICTION:g}; instances "
+            f"may be ranked backwards. Try{learn} a smaller coupling or coupling='learn', more "
+            "inducing points, a kernel with a longer lengthscale, or ProbitVGPMIL"
         )
 
     def _predictor(self, bags: Bags) -> Any:
-        if self.coupling_ == 0:
+        lam = self.coupling_
+        if lam == 0 or (isinstance(lam, GroupCouplings) and lam.none):
             return super()._predictor(bags)
         graph = self._neighbor_graph(bags)
-        coupled = CoupledPredictor(self.posterior_, self.coupling_, graph, bags.offsets)
+        if isinstance(lam, GroupCouplings):
+            graph, lam = lam.weigh(graph, bags.groups, bags.sizes), 1.0
+        coupled = CoupledPredictor(self.posterior_, lam, graph, bags.offsets)
         return Predictor(coupled, self._fitted_likelihood())
+
+    def _storable_parameters(self) -> dict[str, Any]:
+        parameters = super()._storable_parameters()
+        given = self._given_by_group  # a dict may have keys that no file holds
+        return parameters if given is None else parameters | {"coupling": given}

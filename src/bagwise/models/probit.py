@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from bagwise.core.inference.monitor import Callback
 from bagwise.core.inference.stats import (
     Chunk,
     ClimbableSites,
@@ -20,11 +23,12 @@ from bagwise.core.inference.stats import (
     latent_mean,
 )
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.rules import AT_LEAST_ONE
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_integer
 from bagwise.kernels import Kernel
-from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
+from bagwise.models._rules import RuledMIL
 
 Array = NDArray[Any]
 
@@ -38,6 +42,9 @@ class ProbitSites(ClimbableSites):
 
     def __init__(self, likelihood: BagLikelihood, integrate_residual: bool = True) -> None:
         self.integrate_residual = integrate_residual
+        if np.isfinite(likelihood.H):  # labels may be wrong: as all of large bags look at first
+            self.warm_start = ProbitSites(likelihood.as_exact_rule(), integrate_residual)
+            self.plain_start_too = True
         self.folded = FoldedLikelihood(likelihood, 1.0 if integrate_residual else 0.0)
 
     def local_step(self, chunk: Chunk, q: Q) -> Stats:
@@ -67,11 +74,14 @@ class ProbitSites(ClimbableSites):
         return self.folded.derivatives(chunk, m, c0)
 
 
-class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
+class ProbitVGPMIL(RuledMIL, alias="probit"):
     """Gaussian-process MIL with the probit link: MIL-GP-Probit [W21].
 
     Parameters are those of `VGPMIL` without `H` (bag labels are exact), and
 
+    rule : what the label of a bag means: "at_least_one" positive instance, `bagwise.AtLeast(k)`,
+        or `bagwise.Share(std=0.05)`: the share of positive instances, known to that standard
+        deviation. Labels are then numbers from 0 to 1, and bags are predicted by `predict_share`.
     inference : "vi", "laplace", or "gibbs": asymptotically exact sampling [W21, 3.5], started
         at the Laplace mode; `gibbs_` then has the draws, split R-hat and effective sizes.
     n_samples, n_chains, burn_in, thin : kept draws per chain, chains (in parallel processes),
@@ -99,6 +109,7 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         n_chains: int = 4,
         burn_in: int = 200,
         thin: int = 10,
+        rule: Any = AT_LEAST_ONE,
         kernel: Kernel | str | None = "auto",
         **shared: Any,
     ) -> None:
@@ -107,6 +118,41 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         self.n_chains = n_chains
         self.burn_in = burn_in
         self.thin = thin
+        self.rule = rule
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        reliability: ArrayLike | None = None,
+        positive: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 5.0,
+        resume: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
+        """Fit from bag labels, as `VGPMIL.fit` does.
+
+        `reliability` is the probability that each bag's label is right, one number per bag in the
+        order of the bags, or in a pandas Series as `y`: for a `rule` about numbers of positives,
+        such as `bagwise.AtLeast(1)`. A class that is wrong is the other one, a share that is wrong
+        may be any.
+        """
+        return self._fit(
+            X,
+            y,
+            client,
+            sample_weight=sample_weight,
+            positive=positive,
+            checkpoint=checkpoint,
+            checkpoint_minutes=checkpoint_minutes,
+            resume=resume,
+            callbacks=callbacks,
+            **({} if reliability is None else {"reliability": self._reliabilities(X, reliability)}),
+        )
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -116,7 +162,7 @@ class ProbitVGPMIL(GaussianProcessMIL, alias="probit"):
         check_integer("thin", self.thin, at_least=1)
 
     def _parts(self, init: Init = None) -> Parts:
-        likelihood = BagLikelihood(Probit())
+        likelihood = self._ruled(Probit())
         return Parts(
             likelihood,
             ProbitSites(likelihood, integrate_residual=self.approximation == "fitc"),

@@ -16,6 +16,7 @@ from bagwise.core.calibration.novelty import SeenInstances
 from bagwise.core.calibration.thresholds import OperatingPoint
 from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError
+from bagwise.core.likelihoods.coupled.by_group import GroupCouplings
 from bagwise.core.parameters import check_choice, check_integer, check_number
 from bagwise.models._base import BagClassifierMIL
 from bagwise.models.metadata import check_metadata
@@ -181,7 +182,8 @@ def _check_loaded(model: Any, fitted: Collection[str]) -> None:
     check_integer("n_iter_", model.n_iter_, at_least=0)
     check_choice("converged_", model.converged_, (True, False))
     for name in set(fitted) & {"elbo_", "log_evidence_", "coupling_"}:
-        check_number(name, getattr(model, name))
+        if not (name == "coupling_" and isinstance(model.coupling_, GroupCouplings)):
+            check_number(name, getattr(model, name))
     if "H_" in fitted:
         check_number("H_", model.H_, above=1)
 

@@ -12,7 +12,7 @@ from bagwise.core.inference.passes import TrainingData
 from bagwise.core.inference.psi_search import NormalisedBound, PsiKernel, learn_psi
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Logistic
-from bagwise.densities import FunctionDensity, Gamma, PolyaGamma
+from bagwise.densities import FunctionDensity, Gamma, PolyaGamma, StudentT
 from bagwise.models.vgpmil import LogisticSites
 
 START = PsiKernel(Gamma(2.0, 6.0), bw.kernels.RBF(0.3, 2.0))
@@ -67,17 +67,23 @@ def test_an_unknown_normaliser_ends_the_search_before_it_begins(bound: Normalise
         learn_psi(bound, heavy)
 
 
-@pytest.mark.parametrize("kind", ["psi", "gamma"])
+@pytest.mark.parametrize("kind", ["psi", "student", "gamma"])
 def test_models_learn_by_the_bound(bags: bw.Bags, kind: str, tmp_path: Path) -> None:
     settings = {"kernel": START.kernel, "n_inducing": 6, "bag_score": "max", "random_state": 0}
     make: Any = {
         "psi": lambda **more: bw.PsiVGPMIL(psi=PolyaGamma(1.4), **settings, **more),
+        "student": lambda **more: bw.PsiVGPMIL(
+            psi=StudentT(3.0, 2.0), mean=0.0, **settings, **more
+        ),
         "gamma": lambda **more: bw.GammaVGPMIL(alpha=2.0, beta=6.0, **settings, **more),
     }[kind]
     fixed = make(learn_hyperparameters=False).fit(bags)
     model = make(learn_hyperparameters="bound").fit(bags)
     assert model.normalised_elbo(bags) > fixed.normalised_elbo(bags) + 0.5
-    if kind == "psi":
+    if kind == "student":
+        assert isinstance(model.psi_, StudentT) and model.kernel_ != START.kernel
+        assert model.psi_.df != 3.0 and model.psi_.scale != 2.0
+    elif kind == "psi":
         assert model.psi_ != model.psi and model.kernel_ != START.kernel
     else:
         assert (model.alpha_, model.beta_) != (2.0, 6.0)
@@ -85,6 +91,15 @@ def test_models_learn_by_the_bound(bags: bw.Bags, kind: str, tmp_path: Path) -> 
     same = bw.load(tmp_path / "m.bagwise")
     np.testing.assert_array_equal(same.predict_proba(bags), model.predict_proba(bags))
     assert same.normalised_elbo(bags) == pytest.approx(model.normalised_elbo(bags))
+
+
+def test_students_t_is_a_gamma_mixture_for_the_normalised_bound_too(bags: bw.Bags) -> None:
+    """Its constant is in log Z as well, so that nothing is left of it."""
+    settings = {"kernel": START.kernel, "n_inducing": 6, "bag_score": "max", "random_state": 0}
+    student = bw.PsiVGPMIL(psi=StudentT(3.0, 2.0), mean=0.0, **settings).fit(bags)
+    gamma = bw.GammaVGPMIL(alpha=2.0, beta=6.0, **settings).fit(bags)
+    assert student.elbo_ != pytest.approx(gamma.elbo_)
+    assert student.normalised_elbo(bags) == pytest.approx(gamma.normalised_elbo(bags), abs=1e-6)
 
 
 def test_a_fit_whose_normaliser_is_unknown_says_so(bags: bw.Bags) -> None:

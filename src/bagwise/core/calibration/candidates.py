@@ -32,16 +32,17 @@ from bagwise.core.calibration.left_out import (
     cut_folds,
     scores_of,
 )
-from bagwise.core.calibration.ranking import auc
+from bagwise.core.calibration.ranking import auc, halves
 from bagwise.core.features import whitener
 from bagwise.core.inference.newton import climb
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import TrainingData
 from bagwise.core.inference.stats import Chunk, FoldedLikelihood, diagonal_precision
-from bagwise.core.inference.thinning import START_MEAN, rows_per_bag
+from bagwise.core.inference.thinning import START_MEAN, rows_per_bag, some_bags
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 from bagwise.core.linalg import BREAKDOWNS, cholesky, inverse_from_cholesky
 from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.core.posteriors.ruled import by_rule, share_scores
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
@@ -85,21 +86,31 @@ class JudgedBags:
     folds: NDArray[np.int64]
     whole: bool
     counts: Array | None = None  # (B,) how many times each bag counts, which is positive
+    reliability: Array | None = None  # (B,) how probably each label is right
 
 
 def bags_to_judge(
-    bags: Bags, T: Flags, known: Array | None, seed: int, counts: Array | None = None
+    bags: Bags,
+    T: Flags,
+    known: Array | None,
+    seed: int,
+    counts: Array | None = None,
+    reliability: Array | None = None,
+    in_parts: bool = True,
 ) -> JudgedBags:
     """All bags that count, or of many instances some rows of them, drawn without looking.
 
     Instance labels that are known belong to whole bags, and are not used where rows are left out.
+    Not `in_parts`, some of the bags are taken whole.
     """
-    data = TrainingData(bags.X, bags.offsets, T, counts=counts)
+    data = TrainingData(bags.X, bags.offsets, T, counts=counts, reliability=reliability)
     some = data.counting
-    if int(bags.sizes[some].sum()) <= WHOLE_ROWS:
+    whole = int(bags.sizes[some].sum()) <= WHOLE_ROWS
+    if whole or not in_parts:
+        some = some if whole else some_bags(data, SAMPLE_ROWS, seed)
         here, known = _in_memory(bags, known, some)
-        labels = (T[some], known, cut_folds(here, T[some], seed), True)
-        return JudgedBags(here, *labels, data.counts_of(some))
+        labels = (T[some], known, cut_folds(here, T[some], seed), whole)
+        return JudgedBags(here, *labels, data.counts_of(some), data.reliability_of(some))
     rng = np.random.default_rng(seed)
     k = rows_per_bag(data, SAMPLE_ROWS, rng, least=ROWS_PER_BAG)
     some = np.flatnonzero(k)
@@ -132,19 +143,22 @@ class Features:
     T: Flags
     known: Array | None
     counts: Array | None = None  # (B,)
+    reliability: Array | None = None  # (B,)
 
     @property
     def targets(self) -> Targets:
         """What is known of the bags."""
         starts = np.cumsum(self.sizes) - self.sizes
-        return Targets(starts, self.sizes, self.T, self.known, counts=self.counts)
+        told = (None, self.counts, self.reliability)
+        return Targets(starts, self.sizes, self.T, self.known, *told)
 
     def of(self, bags: Flags) -> Features:
         """Some of the bags."""
         rows = np.repeat(bags, self.sizes)
         known = None if self.known is None else self.known[rows]
         counts = None if self.counts is None else self.counts[bags]
-        labels = (self.sizes[bags], self.T[bags], known, counts)
+        sure = None if self.reliability is None else self.reliability[bags]
+        labels = (self.sizes[bags], self.T[bags], known, counts, sure)
         return Features(self.A[rows], self.kt[rows], *labels)
 
     def total(self, step: Callable[[Chunk], Any]) -> Any:
@@ -172,7 +186,8 @@ class Fitting:
         A, kt = whitener(candidate.kernel, candidate.Z, self.jitter)(X)
         if self.mean is None:
             A = np.column_stack([A, np.full(len(A), MEAN_SCALE)])
-        return Features(A, kt, judged.bags.sizes, judged.T, judged.known, judged.counts)
+        labels = (judged.T, judged.known, judged.counts, judged.reliability)
+        return Features(A, kt, judged.bags.sizes, *labels)
 
     def mode(self, features: Features, start: Array) -> Array:
         """The most probable v, with that of the mean at its end."""
@@ -222,10 +237,11 @@ def left_out_of(candidate: Candidate, judged: JudgedBags, fitting: Fitting) -> L
         v = fitting.mode(everything.of(~out), start)
         without = precision - fitting.precision(everything.of(out))
         posterior, bags = fitting.posterior(candidate, v, without), judged.bags[out]
-        found = posterior.predicted(
+        found = by_rule(posterior, fitting.likelihood).predicted(
             bags.X, bags.offsets, joint=True, instances=True, second=False, stages=STAGES
         )
-        bag_scores[out], instance_logits[np.repeat(out, judged.bags.sizes)] = scores_of(found)
+        scores = scores_of(found) if judged.T.dtype == bool else share_scores(found, judged.T[out])
+        bag_scores[out], instance_logits[np.repeat(out, judged.bags.sizes)] = scores
     return LeftOut(bag_scores, instance_logits, judged.folds, judged.bags.sizes)
 
 
@@ -269,13 +285,23 @@ def judge(
 
 def _verdict(candidate: Candidate, found: LeftOut | None, judged: JudgedBags) -> JudgedKernel:
     """How probable the labels of left-out bags are by a candidate, once it is calibrated."""
-    height, area, T = -np.inf, 0.5, judged.T
-    if found is not None:
-        logit = left_out_logits(found, T, judged.counts)
-        height, area = _mean_log_prob(logit, T, judged.counts), auc(logit, T)
+    height, area = (-np.inf, 0.5) if found is None else height_and_area(found, judged)
     return JudgedKernel(
-        candidate.name, candidate.kernel, candidate.standardized, height, area, len(T)
+        candidate.name, candidate.kernel, candidate.standardized, height, area, len(judged.T)
     )
+
+
+def height_and_area(found: LeftOut, judged: JudgedBags) -> tuple[float, float]:
+    """Average log-probability of left-out labels, and the AUC of their bags.
+
+    Of shares, their log density relative to its largest value, and how well those above the median
+    are told from the others.
+    """
+    T, counts = judged.T, judged.counts
+    if T.dtype != bool:
+        log_density, expected = found.bag_scores.T
+        return float(np.average(log_density, weights=counts)), auc(expected, halves(T))
+    return log_likelihood(found, T, counts), auc(left_out_logits(found, T, counts), T)
 
 
 def log_likelihood(found: LeftOut, T: Flags, counts: Array | None = None) -> float:

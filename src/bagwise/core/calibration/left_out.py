@@ -17,7 +17,7 @@ from scipy import special
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.ranking import class_counts
+from bagwise.core.calibration.ranking import class_counts, halves
 from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
 
 Array = NDArray[Any]
@@ -122,7 +122,7 @@ def cut_folds(bags: Bags, T: Flags, seed: int) -> NDArray[np.int64]:
     n_folds = max(2, min(FOLDS, *class_counts(bags, T)))
     cut = kind(n_folds, shuffle=True, random_state=seed)
     folds = np.empty(len(bags), dtype=np.int64)
-    for k, (_, out) in enumerate(cut.split(np.zeros(len(bags)), T, bags.groups)):
+    for k, (_, out) in enumerate(cut.split(np.zeros(len(bags)), halves(T), bags.groups)):
         folds[out] = k
     return folds
 

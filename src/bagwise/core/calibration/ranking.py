@@ -98,9 +98,18 @@ def chance_error(n_negative: int, n_positive: int) -> float:
     return float(np.sqrt((n_negative + n_positive + 1) / (12 * n_negative * n_positive)))
 
 
+def halves(T: Array) -> Flags:
+    """Which bags are positive; of shares, those above the median.
+
+    >>> halves(np.array([0.1, 0.3, 0.7, 0.2])), halves(np.array([False, True]))
+    (array([False,  True,  True, False]), array([False,  True]))
+    """
+    return T if T.dtype == bool else np.asarray(np.median(T) < T)
+
+
 def class_counts(bags: Bags, T: Flags, counts: Array | None = None) -> tuple[int, int]:
     """Independent negative and positive units: bags that count, or groups that have such bags."""
-    units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
+    T, units = halves(T), np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
     some = np.ones(len(bags), dtype=bool) if counts is None else counts > 0
     return len(np.unique(units[~T & some])), len(np.unique(units[T & some]))
 

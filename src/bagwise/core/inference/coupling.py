@@ -41,10 +41,21 @@ COUPLINGS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 
 def coupling_gains(sweeper: Sweeper, q: Q) -> Array:
     """Rows (lambda, gain, standard error of the gain over bags), from the q(v) at lambda = 0."""
-    count, total, squares = sweeper.total(partial(_chunk_gains, q=q))
+    return _with_errors(sweeper.total(partial(_chunk_gains, q=q)))
+
+
+def _with_errors(sums: Array) -> Array:
+    """Rows (lambda, gain, standard error) from what `_chunk_gains` adds up."""
+    count, total, squares = sums
     spread = np.maximum(squares - total**2 / np.maximum(count, 1), 0)
     error = np.sqrt(spread * count / np.maximum(count - 1, 1))
     return np.column_stack([COUPLINGS, total, error])
+
+
+def group_gains(sweeper: Sweeper, q: Q, group: Array, n_groups: int) -> Array:
+    """(groups, couplings, 3) rows of `coupling_gains` of each group; `group` (N,) is by row."""
+    sums = sweeper.total(partial(_chunk_group_gains, q=q, group=group, n_groups=n_groups))
+    return np.array([_with_errors(part) for part in sums])
 
 
 def chosen_coupling(gains: Array) -> float:
@@ -109,13 +120,24 @@ def _rank_products(chunk: Chunk, q: Q, other: Q) -> Array:
 
 def _chunk_gains(chunk: Chunk, q: Q) -> Array:
     """(3, couplings): how many bags tell, the sum of their gains and that of the squares."""
+    return np.asarray(_bag_gains(chunk, q).sum(axis=2))
+
+
+def _chunk_group_gains(chunk: Chunk, q: Q, group: Array, n_groups: int) -> Array:
+    """(groups, 3, couplings): the same of the bags of each group."""
+    own = group[chunk.start + chunk.targets.starts]
+    found = _bag_gains(chunk, q)
+    return np.array([found[:, :, own == g].sum(axis=2) for g in range(n_groups)])
+
+
+def _bag_gains(chunk: Chunk, q: Q) -> Array:
+    """(3, couplings, B): whether a bag tells, its gain and the square of that, as it counts."""
     targets = chunk.targets
     z = latent_mean(chunk, q) / np.sqrt(1 + np.asarray(chunk.kt, dtype=np.float64))
     r = instance_posterior(z, targets)
     gains = np.array([pair_gains(r, chunk.graph, targets, lam) for lam in COUPLINGS])
-    count = np.full(len(COUPLINGS), targets.total_of_bags(_telling(r, targets)))
-    sums = (targets.counted_bags(x).sum(axis=1) for x in (gains, gains**2))
-    return np.array([count, *sums])
+    count = np.full(gains.shape, _telling(r, targets))
+    return np.array([targets.counted_bags(x) for x in (count, gains, gains**2)])
 
 
 def instance_posterior(z: Array, targets: Targets) -> Array:

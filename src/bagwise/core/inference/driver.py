@@ -23,7 +23,7 @@ from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.reliability import learn_reliability
 from bagwise.core.inference.solvers import as_state, from_state, optimise
 from bagwise.core.inference.stats import Chunk, Q, Sites, latent_mean, standard_q
-from bagwise.core.inference.thinning import START_MEAN, thin
+from bagwise.core.inference.thinning import START_MEAN, some_bags, thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.kernels import Kernel
@@ -183,6 +183,8 @@ def learning_data(problem: Problem, kernel: Kernel, mean: float | None) -> Train
     data = problem.data
     if len(data.X) <= LEARNING_ROWS:
         return data.in_memory()
+    if not problem.likelihood.takes_weights:
+        return data.of_bags(some_bags(data, LEARNING_ROWS, problem.seed)).in_memory()
 
     def work(state: State | None) -> State:
         features = whitener(kernel, problem.Z, problem.jitter)

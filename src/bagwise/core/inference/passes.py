@@ -32,11 +32,11 @@ S = TypeVar("S", bound=_Additive)
 
 
 class TrainingData:
-    """Scaled instances with 0/1 bag labels, cut into chunks of about `chunk_size` rows.
+    """Scaled instances with bag labels, cut into chunks of about `chunk_size` rows.
 
     X is an array or a `RowSource`; `memory_budget` is how many bytes of features are kept, unless
     they are `given`: A and kt of all rows. `weights` say how many rows each row stands for,
-    `counts` how many times each bag counts.
+    `counts` how many times each bag counts, `reliability` how probably its label is right.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class TrainingData:
         weights: Array | None = None,
         counts: Array | None = None,
         given: tuple[Array, Array] | None = None,
+        reliability: Array | None = None,
     ) -> None:
         self.X = X
         self.offsets = offsets
@@ -61,6 +62,7 @@ class TrainingData:
         self.weights = weights
         self.counts = counts
         self.given = given
+        self.reliability = reliability
         self.chunk_size = chunk_size or rows_per_chunk(X.shape[1])
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
@@ -81,7 +83,8 @@ class TrainingData:
     def in_memory(self) -> TrainingData:
         """All rows, in memory as those of `of_rows`."""
         X = np.asarray(self.X[:], dtype=np.float64)
-        return TrainingData(X, self.offsets, self.T, self.known, counts=self.counts)
+        labels = (self.offsets, self.T, self.known)
+        return TrainingData(X, *labels, counts=self.counts, reliability=self.reliability)
 
     def repeated(self) -> TrainingData:
         """As many copies of each bag as it counts, each counting once."""
@@ -110,6 +113,10 @@ class TrainingData:
         """How many times some bags count."""
         return None if self.counts is None else self.counts[bags]
 
+    def reliability_of(self, bags: Any) -> Array | None:
+        """How probably the labels of some bags are right."""
+        return None if self.reliability is None else self.reliability[bags]
+
     def of_bags(self, bags: NDArray[np.intp]) -> TrainingData:
         """Some of the bags, in chunks of the same number of rows."""
         rows, sizes = self._rows_of(bags)
@@ -123,6 +130,7 @@ class TrainingData:
             self.chunk_size,
             memory_budget=self.memory_budget,
             counts=self.counts_of(bags),
+            reliability=self.reliability_of(bags),
         )
 
     def _rows_of(self, bags: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -154,8 +162,9 @@ class TrainingData:
         weights = self.weights
         if weights is not None:
             weights = weights[self.offsets[first] : self.offsets[last]]
-        counts = self.counts_of(slice(first, last))
-        return Targets(starts - starts[0], sizes, self.T[first:last], known, weights, counts)
+        some = slice(first, last)
+        told = (weights, self.counts_of(some), self.reliability_of(some))
+        return Targets(starts - starts[0], sizes, self.T[some], known, *told)
 
 
 class FeatureSource:

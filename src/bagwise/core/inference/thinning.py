@@ -198,6 +198,13 @@ def rows_per_bag(
     return k
 
 
+def some_bags(data: TrainingData, max_rows: int, seed: int) -> NDArray[np.intp]:
+    """Numbers of bags with about `max_rows` rows in all, for rules that need whole bags."""
+    counting = np.random.default_rng(seed).permutation(data.counting)
+    rows = np.cumsum(np.diff(data.offsets)[counting])
+    return np.sort(counting[: max(1, int(np.sum(rows <= max_rows)))])
+
+
 def thin(
     data: TrainingData,
     likelihood: BagLikelihood,

@@ -52,6 +52,9 @@ class BagLikelihood:
     array([-0.2877])
     """
 
+    takes_weights = True  # rows may stand for others
+    fewest = 1  # positives that make a bag positive
+
     def __init__(self, link: Link, H: float = np.inf) -> None:
         if not isinstance(H, int | float | np.number) or not H > 1:
             raise ValueError(f"H must be greater than 1 (inf is the exact MIL rule), got {H!r}")

@@ -38,7 +38,8 @@ class Predicted:
         """Whether each bag holds a positive instance, by a score whose parts were asked for.
 
         ``joint`` integrates over what all instances of a bag share, ``noisy-or`` takes
-        instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance.
+        instances as independent [C24, Eq. 34-37], ``max`` is the most probable instance (the k-th,
+        where a bag needs k of them).
         """
         check_choice("bag_score", score, BAG_SCORES)
         found = self.joint if score == "joint" else self.instances
@@ -46,8 +47,10 @@ class Predicted:
             raise ValueError(f"bag_score={score!r} needs what this pass was not asked for")
         if score == "joint":
             return found
-        combined = most_probable if score == "max" else noisy_or
-        return combined(found, self.offsets)
+        if score == "max":
+            rank = 1 if self.likelihood is None else self.likelihood.fewest
+            return most_probable(found, self.offsets, rank)
+        return noisy_or(found, self.offsets)
 
 
 def parts_of(score: str) -> dict[str, bool]:
@@ -67,10 +70,14 @@ def log_odds(found: Moments) -> Array:
     return found.log_positive - found.log_negative
 
 
-def most_probable(found: Moments, offsets: Array) -> Moments:
-    """Each bag's most probable instance."""
+def most_probable(found: Moments, offsets: Array, rank: int = 1) -> Moments:
+    """Each bag's most probable instance, or the one of that rank; of smaller bags the last."""
     logit = log_odds(found)
-    top = np.array([a + np.argmax(logit[a:b]) for a, b in itertools.pairwise(offsets)])
+    if rank == 1:
+        top = np.array([a + np.argmax(logit[a:b]) for a, b in itertools.pairwise(offsets)])
+    else:
+        bags = itertools.pairwise(offsets)
+        top = np.array([a + np.argsort(-logit[a:b])[: min(rank, b - a)][-1] for a, b in bags])
     return Moments(*(x[top] for x in found))
 
 

@@ -19,10 +19,11 @@ class Targets:
 
     starts: NDArray[np.int64]  # (B,) first row of each bag
     sizes: NDArray[np.int64]  # (B,)
-    T: NDArray[np.bool_]  # (B,) bag labels
+    T: NDArray[Any]  # (B,) bag labels: True and False, or shares where a rule is about them
     known: Array | None = None  # (n,) 1, 0 or NaN = unknown; None if nothing is known
     weights: Array | None = None  # (n,) how many rows each stands for; None if only for itself
     counts: Array | None = None  # (B,) how many times each bag counts; None if once
+    reliability: Array | None = None  # (B,) how probably each label is right; None if surely
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:

@@ -74,7 +74,7 @@ class BagDraws:
 class BagLabels:
     """What is known of the labels of one bag."""
 
-    T: bool
+    T: Any  # True or False, or a share
     known: Array  # (n,) 1, 0, NaN where unknown
 
     @property
