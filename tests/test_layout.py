@@ -60,6 +60,8 @@ OPTIONAL = [
     "cv2",
     "pooch",
     "shapely",
+    "fastapi",
+    "uvicorn",
 ]
 
 

@@ -218,6 +218,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             jitter=self.jitter,
             seed=prepared["seed"],
             monitor=monitor,
+            start=None if of_whole is None else of_whole.start,
         )
         run = partial(self._run, problem, setting.kernel, parts=parts, refit=of_whole is not None)
         result = session.do(run, monitor)

@@ -25,6 +25,7 @@ from bagwise.core.calibration.left_out import (
 )
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.passes import FLOAT64_FEATURES
+from bagwise.core.inference.stats import Q
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import check_dtype, generator
 from bagwise.core.posteriors.gaussian import Posterior
@@ -79,6 +80,7 @@ class OfWhole:
     scale: Array  # (D,)
     Z: Array | None = None  # (M, D), scaled, where inducing points are the same
     features: tuple[Array, Array] | None = None  # A (n, M) and kt (n,) of the part's rows
+    start: Q | None = None  # of the ascent
 
 
 class SharedFeatures:
@@ -101,6 +103,11 @@ class SharedFeatures:
         # A kernel that was chosen was so with points in these places.
         if not model.candidates_ and isinstance(model.inducing, str):
             return None
+        return cls.of_posterior(model, bags)
+
+    @classmethod
+    def of_posterior(cls, model: GaussianProcessMIL, bags: Bags) -> SharedFeatures:
+        """Those of a fitted model, for refits with its own kernel and points."""
         size = min(bags.n_instances, MOST_INSTANCES) * len(model.posterior_.m)
         small = size <= FLOAT64_FEATURES
         dtype = np.dtype(np.float64) if small else check_dtype(model.dtype) or bags.dtype
