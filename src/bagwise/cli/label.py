@@ -178,6 +178,7 @@ def opened(
     """Serve the page until Ctrl-C."""
     from urllib.parse import quote
 
+    from bagwise.cli.labelling.opinions import agreed_labels
     from bagwise.cli.labelling.server import HOST, bound_socket, new_token, serve
     from bagwise.cli.labelling.session import Session, checked_name
     from bagwise.cli.labelling.worker import Worker
@@ -190,6 +191,7 @@ def opened(
         bags = bags.with_labels(in_model_labels(model, bags.y, of_table=True))
     for note in remarks(model, table):
         say(note)
+    agreed_labels(store, bags, table.name)  # a file about other data is refused before all else
     bound = bound_socket(port)
     worker = Worker(model, bags, bag_weights(table, bags))
     try:
