@@ -2,10 +2,10 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/labelling.py [--bags 5000] [--size 8] [--labels 20]
 
-A model of many small bags is refitted after labels, as `bagwise label` does it (kernel, mean, points
-and calibration kept, begun where the last fit ended), in seconds of the processor and of the clock.
-Then the page's requests are sent to a server that refits after every label: their median and longest
-time while it does. On a machine with other work the clock counts that too.
+A model of many small bags is refitted after labels, as `bagwise label` does it (kernel, mean,
+points and calibration kept, begun where the last fit ended), in seconds of the processor and of the
+clock. Then the page's requests are sent to a server that refits after every label: their median and
+longest time while it does. On a machine with other work the clock counts that too.
 """
 
 import argparse

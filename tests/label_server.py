@@ -39,12 +39,8 @@ def labelled_frame(hostile: bool = False, n_bags: int = 12) -> pd.DataFrame:
 
 def fitted_model(frame: pd.DataFrame, **how: Any) -> Any:
     """A small model of these bags that knows the columns of their table."""
-    bags = bw.Bags.from_frame(
-        frame,
-        bag="slide",
-        label=None,
-        features=["area", "shade", "edge"],
-    ).with_labels(None)
+    features = ["area", "shade", "edge"]
+    bags = bw.Bags.from_frame(frame[["slide", *features]], bag="slide", label=None)
     y = frame.groupby("slide")["diagnosis"].first().loc[bags.ids].eq("tumour").astype(int)
     settings = {"n_inducing": 10, "random_state": 0, "kernel": bw.kernels.RBF(2.0, 2.0)}
     model = bw.ProbitVGPMIL(
