@@ -158,7 +158,7 @@ function showState(state) {
   byId("refit").textContent = refit.problem ? `The refit failed: ${refit.problem}`
     : !page.about.refits ? "The bags have no labels, so that the model is not refitted."
     : refit.state === "refitting" ? "Refitting; go on labelling." : refit.state === "starting" ? "Reading the model …"
-    : `${refit.seconds === null ? "" : `The last refit took ${refit.seconds.toFixed(1)} s. `}${missing ? `The next one is after ${missing} more ${missing === 1 ? "label" : "labels"}.` : ""}`;
+    : `${refit.seconds === null ? "" : `The last one took ${refit.seconds.toFixed(1)} s. `}${missing ? `The next refit is after ${missing} more ${missing === 1 ? "label" : "labels"}.` : ""}`;
   byId("refit-now").disabled = refit.state !== "idle" || !refit.new;
   showGains(gains);
 }

@@ -111,13 +111,14 @@ function figure(v) { return Math.abs(v) >= 1e4 || (v !== 0 && Math.abs(v) < 1e-3
 
 /* Each feature on a scale of its own, from the least to the most of the bag. */
 function drawFeatures(box, features) {
-  const width = 560, line = 26, left = 150, right = 80, root = svg("svg", { viewBox: `0 0 ${width} ${features.length * line + 4}`,
+  const width = Math.max(300, Math.min(560, box.clientWidth || 560)), line = 26, left = Math.round(width * 0.27), right = 80;
+  const longest = Math.floor(left / 7), root = svg("svg", { viewBox: `0 0 ${width} ${features.length * line + 4}`,
     role: "img", "aria-label": "Features of the instance against those of its bag" });
   features.forEach((f, k) => {
     const y = k * line + line / 2 + 2, span = f.high - f.low;
     const x = (v) => left + (span ? (v - f.low) / span : 0.5) * (width - left - right);
     const name = svg("text", { x: left - 12, y: y + 4, "text-anchor": "end", class: "strong" }, root);
-    name.textContent = f.name.length > 21 ? f.name.slice(0, 20) + "…" : f.name;
+    name.textContent = f.name.length > longest ? f.name.slice(0, longest - 1) + "…" : f.name;
     tipOn(name, f.name);
     svg("line", { x1: left, x2: width - right, y1: y, y2: y, stroke: "var(--line)", "stroke-width": 2 }, root);
     svg("rect", { x: x(f.quartiles[0]), y: y - 6, width: Math.max(2, x(f.quartiles[2]) - x(f.quartiles[0])), height: 12, rx: 3, fill: "var(--band)" }, root);
