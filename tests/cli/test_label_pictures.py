@@ -121,6 +121,8 @@ def test_features_are_compared_with_the_bag() -> None:
     bags = Bags.from_list(X, feature_names=["area", "same"])
     first, second = against_bag(bags, 3)
     assert first["name"] == "area" and (first["low"], first["high"]) == (0, 10)
-    assert first["quartiles"] == [1.5, 3.0, 5.5] and first["z"] == pytest.approx(6 / 14**0.5, abs=0.005)
+    assert first["quartiles"] == [1.5, 3.0, 5.5] and first["z"] == pytest.approx(
+        6 / 14**0.5, abs=0.005
+    )
     assert second["z"] == 0
     assert against_bag(bags, 4)[0]["z"] == 0  # alone in its bag

@@ -262,6 +262,18 @@ def test_the_model_is_refitted_and_asks_for_something_else(label: Any) -> None:
     assert found["next"] not in (first, after_one["next"], third)
 
 
+def test_where_all_questions_are_skipped_others_are_asked(label: Any) -> None:
+    label.worker.work()
+    label.session._questions = label.session._questions[:2]
+    asked = []
+    for k in range(2):
+        asked.append(state(label)["next"])
+        send(label, f"event-{k}-skip", "skip", asked[-1])
+    assert [job.refit for job in label.worker.jobs] == [False]  # there is nothing new to fit
+    label.worker.work()
+    assert state(label)["next"] not in (None, *asked) and not label.worker.jobs
+
+
 def test_a_failed_refit_is_told_and_labels_go_on(label: Any) -> None:
     label.worker.take(Answer(0, problem="the fit broke down"))
     assert state(label)["refit"]["problem"] == "the fit broke down"

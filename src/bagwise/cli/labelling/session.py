@@ -65,7 +65,7 @@ class Session:
         self._questions: list[int] = []
         self._gains: list[dict[str, Any]] = []
         self._jobs: dict[int, int] = {}  # labels that each was given
-        self._sent = self._own
+        self._sent, self._heard = self._own, 0  # labels of the last job, and events before it
         self._send(self._own, refit=False, first=True)
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -77,7 +77,7 @@ class Session:
             e.action == "skip" for w in self._opinions.words().values() for e in w.values()
         )
         self._jobs[serial] = int(np.sum(~np.isnan(known) & np.isnan(self._own)))
-        self._sent = known
+        self._sent, self._heard = known, self._opinions.last
         self._state = STARTING if first else REFITTING
         try:
             self._worker.send(Job(serial, known, refit, first, skipped))
@@ -112,11 +112,19 @@ class Session:
             self._gains.append({"labels": labels, "left_out": left_out, "entropy": entropy})
 
     def _refit_if_due(self) -> None:
-        changed = self._changed()
-        due = changed >= self._every or (changed and not self._open_questions())
-        if self._state == IDLE and (due or (changed and self._resumed)):
-            self._resumed = False
+        """Fit where enough labels are new; where all questions are answered, ask for others."""
+        if self._state != IDLE:
+            return
+        changed, words = self._changed(), self._opinions.words()
+        answered = bool(self._questions) and not any(r not in words for r in self._questions)
+        asked_before = self._opinions.last == self._heard
+        if changed >= self._every or (changed and self._resumed):
             self._send(self._labels()[0], refit=self._refits())
+        elif answered and not asked_before:
+            self._send(self._labels()[0], refit=self._refits() and changed > 0)
+        else:
+            return
+        self._resumed = False
 
     def _refits(self) -> bool:
         """Without labels of bags a model cannot be fitted, only asked."""
@@ -134,10 +142,6 @@ class Session:
         known = self._labels()[0]
         same = (known == self._sent) | (np.isnan(known) & np.isnan(self._sent))
         return int(np.sum(~same))
-
-    def _open_questions(self, words: dict[int, dict[str, Event]] | None = None) -> list[int]:
-        words = self._opinions.words() if words is None else words
-        return [row for row in self._questions if row not in words]
 
     def refit(self) -> None:
         """Fit now, if there is anything new and nothing is being fitted."""

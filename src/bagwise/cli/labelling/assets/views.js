@@ -15,11 +15,13 @@ function fitCanvas(canvas, width, height) {
 
 function mark(pen, label, x, y, r) {
   if (!label) return;
-  pen.lineWidth = 2.4;
-  pen.strokeStyle = colour(MARKS[label]);
-  pen.beginPath();
-  pen.arc(x, y, r, 0, 7);
-  pen.stroke();
+  for (const [width, name] of [[5, "panel"], [2.4, MARKS[label]]]) { // seen on any colour of the scale
+    pen.lineWidth = width;
+    pen.strokeStyle = colour(name);
+    pen.beginPath();
+    pen.arc(x, y, r, 0, 7);
+    pen.stroke();
+  }
 }
 
 /* Instances at their places in the bag, the one that is asked about in a frame. */
