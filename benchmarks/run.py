@@ -6,7 +6,16 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SPEED = ("small.py", "threads.py", "sweep.py", "joint.py", "whole_job.py", "scale.py", "large.py")
+SPEED = (
+    "small.py",
+    "threads.py",
+    "sweep.py",
+    "joint.py",
+    "whole_job.py",
+    "labelling.py",
+    "scale.py",
+    "large.py",
+)
 REACHED = (
     "acceptance.py",
     "models.py",

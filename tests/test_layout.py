@@ -61,6 +61,8 @@ OPTIONAL = [
     "cv2",
     "pooch",
     "shapely",
+    "fastapi",
+    "uvicorn",
 ]
 
 

@@ -34,6 +34,7 @@ def build_app() -> "typer.Typer":
     import typer
 
     from bagwise.cli.benchmark import benchmark, datasets, demo
+    from bagwise.cli.label import label
     from bagwise.cli.papers import reproduce
     from bagwise.cli.predict import predict
     from bagwise.cli.suggest import suggest
@@ -68,7 +69,7 @@ def build_app() -> "typer.Typer":
         pass
 
     app.command(cls=CommandWithModels)(fit)
-    others = (predict, evaluate, report, suggest, inspect, benchmark, reproduce, datasets, demo)
-    for command in others:
+    others = (predict, evaluate, report, suggest, label, inspect)
+    for command in (*others, benchmark, reproduce, datasets, demo):
         app.command()(command)
     return app

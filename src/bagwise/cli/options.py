@@ -145,6 +145,14 @@ AnnotatedClasses = Annotated[
         "--class Tumor=1; may be repeated.",
     ),
 ]
+GivenLabelFile = Annotated[
+    str | None,
+    typer.Option(
+        "--labels",
+        metavar="FILE",
+        help="Labels of instances that people gave with `bagwise label`.",
+    ),
+]
 ImageShape = Annotated[
     tuple[int, int] | None,
     typer.Option(metavar="H W", help="Features are the pixels of images of this size."),

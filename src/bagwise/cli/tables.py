@@ -46,6 +46,7 @@ def fit(
     output: opt.ModelFile = None,
     annotations: opt.Annotations = None,
     classes: opt.AnnotatedClasses = None,
+    labels: opt.GivenLabelFile = None,
     tile_size: opt.TileSize = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
@@ -73,13 +74,15 @@ def fit(
 
     [cyan]bagwise fit features/ --slides slides.csv --annotations qupath/ --class Tumor=1 --tile-size 256[/cyan]
 
+    [cyan]bagwise fit cells.csv --labels cells.labels.sqlite[/cyan] (labels of `bagwise label`)
+
     [cyan]bagwise fit parts/*.parquet --scheduler tcp://host:8786 -o m.bagwise[/cyan]
     """  # noqa: E501
     with user_errors(debug):
         if scheduler is not None:
             refuse_beside_scheduler(
                 slides=slides, delimiter=delimiter, valid=valid, weight=weight,
-                annotations=annotations, reliability=reliability,
+                annotations=annotations, labels=labels, reliability=reliability,
             )  # fmt: skip
         if slides is not None and weight is not None:
             raise ValueError(
@@ -94,11 +97,14 @@ def fit(
         asked = columns(bag, label, instance_label, coords, z, group, features, weight, reliability)
         files: dict[str, Any] = {"slides": slides, "delimiter": delimiter}
         chosen = opt.parse_settings(settings or []) | opt.parse_rule(rule, reliability)
-        how = {"model": model, "positive": positive, "seed": seed, "settings": chosen}
+        how: dict[str, Any] = {"model": model, "positive": positive, "seed": seed}
+        how["settings"] = chosen
         how["threshold"] = opt.threshold(sensitivity, specificity, cost)
         files |= {"annotations": annotations, "tile_size": tile_size}
         files["classes"] = opt.annotated_classes(classes)
-        fit_and_save(tables, asked, scheduler, files, output, force, json, valid=valid, **how)
+        fit_and_save(
+            tables, asked, scheduler, files, output, force, json, labels, valid=valid, **how
+        )
 
 
 def fit_and_save(
@@ -109,6 +115,7 @@ def fit_and_save(
     output: str | None,
     force: bool,
     json: bool,
+    labels: str | None,
     **how: Any,
 ) -> None:
     """Fit a model to tables, here or on a cluster, write its file and say where."""
@@ -123,6 +130,10 @@ def fit_and_save(
     with sources.cluster(scheduler) as client:
         with progress("reading", json):
             data = sources.read_to_fit(tables, asked, client, **files)
+            if labels is not None:
+                from bagwise.cli.labelling.fitting import labelled_table
+
+                data = labelled_table(data, labels, how["positive"])
         tell(data, json)
         fitted = workflow.fit_table(data, callbacks=callbacks, command=command_line(), **how)
     say_notes(fitted.notes)

@@ -217,6 +217,12 @@ def _check_one_patient(identifiers: Sequence[tuple[str, ...]], paths: Sequence[P
                 )
 
 
+def read_slice(path: str | os.PathLike[str]) -> Floats:
+    """(height, width) Hounsfield values of one file."""
+    pydicom = require("pydicom", what="reading DICOM files", extra="io")
+    return _read_slice(pydicom, Path(path))[0]
+
+
 def _read_slice(pydicom: Any, path: Path) -> Slice:
     """Hounsfield values, position, orientation (6,) and identifiers of one file."""
     with one_error(path, DicomError, DAMAGED):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import itertools
 import os
 import sys
@@ -61,6 +62,15 @@ def write_table(
         return
     with atomic_file(name, overwrite=overwrite) as file:
         _write(frame, file, name)
+
+
+def frame_bytes(frame: pd.DataFrame, name: str) -> bytes:
+    """What `write_table` would write to a file of that name."""
+    require_io()
+    check_writable(name)
+    file = io.BytesIO()
+    _write(frame, file, name)
+    return file.getvalue()
 
 
 def _write(frame: pd.DataFrame, file: BinaryIO, name: str) -> None:

@@ -221,6 +221,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             jitter=self.jitter,
             seed=prepared["seed"],
             monitor=monitor,
+            start=None if of_whole is None else of_whole.start,
         )
         problem = replace(problem, so_far=partial(self._so_far, problem, setting))
         run = partial(self._run, problem, setting.kernel, parts=parts, refit=of_whole is not None)

@@ -26,6 +26,7 @@ from bagwise.core.calibration.left_out import (
 )
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.passes import FLOAT64_FEATURES
+from bagwise.core.inference.stats import Q
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import check_dtype, generator
 from bagwise.core.posteriors.averaged import AveragedPosterior
@@ -83,6 +84,7 @@ class OfWhole:
     scale: Array  # (D,)
     Z: Array | None = None  # (M, D), scaled, where inducing points are the same
     features: tuple[Array, Array] | None = None  # A (n, M) and kt (n,) of the part's rows
+    start: Q | None = None  # of the ascent
 
 
 class SharedFeatures:
@@ -107,6 +109,13 @@ class SharedFeatures:
         # A kernel that was chosen was so with points in these places.
         if not model.candidates_ and isinstance(model.inducing, str):
             return None
+        return cls.of_posterior(model, member, bags)
+
+    @classmethod
+    def of_posterior(
+        cls, model: GaussianProcessMIL, member: Posterior, bags: Bags
+    ) -> SharedFeatures:
+        """Those of a posterior of a fitted model, for refits with its own kernel and points."""
         size = min(bags.n_instances, MOST_INSTANCES) * len(member.m)
         small = size <= FLOAT64_FEATURES
         dtype = np.dtype(np.float64) if small else check_dtype(model.dtype) or bags.dtype

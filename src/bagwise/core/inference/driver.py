@@ -47,6 +47,7 @@ class Problem:
     seed: int
     monitor: Monitor = field(default_factory=Monitor)
     so_far: Callable[[Result], Any] | None = None  # the model that a result makes
+    start: Q | None = None  # where a fit that was made before ended; others start at N(0, I)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,10 @@ def _variational(
     def refit(stage: str, likelihood: BagLikelihood, q: Q) -> tuple[Q, Trace]:
         return climb(f"vi, {stage}", problem.sites.with_likelihood(likelihood), q)
 
-    q, trace = best_of_starts("vi", problem.sites, standard_q(len(problem.Z), h.c0), climb)
+    if problem.start is None:
+        q, trace = best_of_starts("vi", problem.sites, standard_q(len(problem.Z), h.c0), climb)
+    else:
+        q, trace = climb("vi", problem.sites, replace(problem.start, c0=h.c0))
     mode = _mode_found(problem, h, sweeper) if from_mode else None
     if mode is not None:
         found = climb("vi, from the mode", problem.sites, mode)
