@@ -182,7 +182,7 @@ def opened(
     from bagwise.cli.labelling.server import HOST, bound_socket, new_token, serve
     from bagwise.cli.labelling.session import Session, checked_name
     from bagwise.cli.labelling.worker import Worker
-    from bagwise.cli.workflow import bag_weights
+    from bagwise.cli.workflow import bag_values
     from bagwise.io.class_labels import in_model_labels
 
     name = checked_name(annotator or getpass.getuser())
@@ -193,7 +193,7 @@ def opened(
         say(note)
     agreed_labels(store, bags, table.name)  # a file about other data is refused before all else
     bound = bound_socket(port)
-    worker = Worker(model, bags, bag_weights(table, bags))
+    worker = Worker(model, bags, bag_values(table, bags, table.columns.weight))
     try:
         session = Session(
             bags, store, worker, name=table.name, refit_every=refit_every,
