@@ -47,7 +47,7 @@ SCORES = {
 
 
 def check_output(
-    path: str, sources: list[str | None], force: bool, *, table_only: bool = False
+    path: str, sources: Sequence[str | None], force: bool, *, table_only: bool = False
 ) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
     if table_only and is_geojson(path):
