@@ -21,6 +21,7 @@ REACHED = (
     "thinning.py",
     "decide.py",
     "house.py",
+    "deep_kernel.py",
 )
 
 

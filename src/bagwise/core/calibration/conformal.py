@@ -210,9 +210,17 @@ def check_alpha(alpha: Any) -> float:
 
 
 def left_out_bags(
-    found: LeftOut, bags: Bags, T: Flags, means: Array, scale: Array, counts: Array | None
+    found: LeftOut,
+    bags: Bags,
+    T: Flags,
+    means: Array | None = None,
+    scale: Array | None = None,
+    counts: Array | None = None,
 ) -> LeftOutBags:
-    """What is kept of left-out bags; `means` (B, D) are their mean features, `scale` the units."""
+    """What is kept of left-out bags; `means` (B, D) are their mean features, `scale` the units.
+
+    Without `means` the calibration is one of scores alone.
+    """
     logits = calibrated_left_out(found, T, means, scale, counts)
     groups = bags.groups
     numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -225,13 +233,15 @@ def left_out_bags(
 
 
 def calibrated_left_out(
-    found: LeftOut, T: Flags, means: Array, scale: Array, counts: Array | None
+    found: LeftOut, T: Flags, means: Array | None, scale: Array | None, counts: Array | None
 ) -> Array:
     """(B,) logits of left-out bags by calibrations to the other folds.
 
     Neither the fit nor the calibration has seen the label of the bag.
     """
-    pooled = left_out_logits(means, T, found.folds, scale, counts)
+    pooled = np.zeros(len(T))
+    if means is not None and scale is not None:
+        pooled = left_out_logits(means, T, found.folds, scale, counts)
     logits = np.empty(len(T))
     for k in range(int(found.folds.max()) + 1):
         out = found.folds == k
