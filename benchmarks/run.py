@@ -30,6 +30,7 @@ REACHED = (
     "thinning.py",
     "decide.py",
     "house.py",
+    "deep_kernel.py",
 )
 
 

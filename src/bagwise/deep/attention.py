@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
-from bagwise.deep.files import read_network, save_network
+from bagwise.deep.files import save_network
 from bagwise.io.requirements import require
 from bagwise.models.estimator import TwoClassEstimator, all_or_nothing
 from bagwise.models.inputs import (
@@ -116,15 +116,32 @@ class AttentionMIL(TransformerMixin, TwoClassEstimator):
         `positive` is the label of bags with a positive instance, which text labels need: see
         `bagwise.ProbitVGPMIL.fit`.
         """
-        torch = require_torch()
-        from bagwise.deep.building import build_network
-        from bagwise.deep.training import Schedule, train
-
+        require_torch()
         self._check_parameters()
         bags = bags_to_fit(self, X, y)
         classes, target = binary_targets(bags, y, positive)
         rng = generator(self.random_state)
-        train_rows, test_rows = self._hold_out(bags, target, rng)
+        parts = self._hold_out(bags, target, rng)
+        with all_or_nothing(self):
+            self._train(bags, target, *parts, rng, "cpu")
+            self.classes_ = classes
+        return self
+
+    def _train(
+        self,
+        bags: Bags,
+        target: NDArray[np.bool_],
+        train_rows: NDArray[np.intp],
+        test_rows: NDArray[np.intp],
+        rng: np.random.Generator,
+        device: Any,
+    ) -> None:
+        """Train on some of the bags, stop by others where there are any."""
+        import torch
+
+        from bagwise.deep.building import build_network
+        from bagwise.deep.training import Schedule, seeded, train
+
         schedule = Schedule(
             self.learning_rate,
             self.weight_decay,
@@ -133,20 +150,14 @@ class AttentionMIL(TransformerMixin, TwoClassEstimator):
             self.patience,
             self.verbose,
         )
-        # Weights and dropout draw on torch's global generator: seed it here, and put it back.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**31)))
-            network = build_network(self, bags.n_features, bags.X)
+        place = torch.device(device)
+        with seeded(int(rng.integers(2**31)), place):
+            network = build_network(self, bags.n_features, bags.X).to(place)
             held_out = (bags[test_rows], target[test_rows]) if len(test_rows) else None
-            history, kept = train(
-                network, bags[train_rows], target[train_rows], held_out, schedule, rng
-            )
-        with all_or_nothing(self):
-            self.network_, self.history_, self.best_epoch_ = network, history, kept
-            self.n_iter_ = len(history)
-            self.classes_ = classes
-            record_features(self, bags)
-        return self
+            told = (bags[train_rows], target[train_rows], held_out)
+            self.history_, self.best_epoch_ = train(network, *told, schedule, rng)
+        self.network_, self.n_iter_ = network, len(self.history_)
+        record_features(self, bags)
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class for each bag, columns in the order of `classes_`."""
@@ -231,15 +242,6 @@ class AttentionMIL(TransformerMixin, TwoClassEstimator):
                 raise ValueError(f"{name} must be below 1, got {getattr(self, name)!r}")
 
 
-def load_network(path: str | os.PathLike[str], *, encoder: Any = None) -> AttentionMIL:
-    """Read a network that `AttentionMIL.save` wrote; nothing in the file is run.
-
-    `encoder` is needed if the network was trained with a `torch.nn.Module` of yours: a module of
-    the same architecture, whose weights are then replaced by those of the file.
-    """
-    return read_network(AttentionMIL, path, encoder)
-
-
-def require_torch() -> Any:
+def require_torch(what: str = "AttentionMIL") -> Any:
     """The torch module, or an ImportError that names the extra to install."""
-    return require("torch", what="AttentionMIL", extra="torch")
+    return require("torch", what=what, extra="torch")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +15,21 @@ from bagwise.core.files.codec import ModelFileError, describe
 from bagwise.core.files.reading import check_regular
 from bagwise.core.parameters import check_choice, check_integer, plain_seed
 from bagwise.io.requirements import require
+from bagwise.models.persistence import load
+from bagwise.models.probit import ProbitVGPMIL
 
 if TYPE_CHECKING:
     from bagwise.deep.attention import AttentionMIL
+    from bagwise.deep.probit import DeepProbitMIL
 
 FORMAT = "bagwise-attention"
+DEEP_FORMAT = "bagwise-deep-probit"
 SCHEMA = 1
+HEAD = "head"  # the tensor of bytes that are the model file of a head
 SMALLEST_SCALE = 1e-30  # below which single precision has no quotients
 MAX_CLASS_BYTES = 2**16
 KEYS = {"format", "schema", "parameters", "classes", "n_inputs", "feature_names", "epochs", "best"}
+DEEP_KEYS = {"format", "schema", "parameters", "network", "epochs", "best", "held_out"}
 
 
 def save_network(
@@ -31,10 +39,49 @@ def save_network(
 
     The file's metadata holds one JSON text under "bagwise": arguments, classes, history.
     """
-    tensors = {name: t.contiguous() for name, t in model.network_.state_dict().items()}
-    save = require("safetensors.torch", what="saving networks", extra="torch").save
-    names = getattr(model, "feature_names_in_", None)
+    _write(path, _tensors(model), _network_header(model), overwrite)
+
+
+def save_deep_model(
+    model: DeepProbitMIL, path: str | os.PathLike[str], *, overwrite: bool = True
+) -> None:
+    """Write a fitted `DeepProbitMIL`: its network, and its head as the bytes of a model file."""
+    import torch
+
+    parameters = model.get_params(deep=False) | {"network": None}
+    parameters["random_state"] = plain_seed(parameters["random_state"])
     header = {
+        "format": DEEP_FORMAT,
+        "schema": SCHEMA,
+        "parameters": _plain(parameters),
+        "network": _network_header(model.network_),
+        "epochs": [[e.bound, e.validation_log_likelihood] for e in model.history_],
+        "best": model.best_epoch_,
+        "held_out": model.held_out_.tolist(),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "head.bagwise"
+        model.head_.save(file)
+        head = torch.from_numpy(np.fromfile(file, dtype=np.uint8))
+    _write(path, _tensors(model.network_) | {HEAD: head}, header, overwrite)
+
+
+def _write(
+    path: str | os.PathLike[str], tensors: dict[str, Any], header: dict[str, Any], overwrite: bool
+) -> None:
+    save = require("safetensors.torch", what="saving networks", extra="torch").save
+    data = save(tensors, metadata={"bagwise": json.dumps(header)})
+    with atomic_file(path, overwrite=overwrite) as file:
+        file.write(data)
+
+
+def _tensors(model: AttentionMIL) -> dict[str, Any]:
+    return {name: t.cpu().contiguous() for name, t in model.network_.state_dict().items()}
+
+
+def _network_header(model: AttentionMIL) -> dict[str, Any]:
+    names = getattr(model, "feature_names_in_", None)
+    return {
         "format": FORMAT,
         "schema": SCHEMA,
         "parameters": _storable(model),
@@ -44,9 +91,6 @@ def save_network(
         "epochs": [[e.loss, e.validation_auc, e.validation_loss] for e in model.history_],
         "best": model.best_epoch_,
     }
-    data = save(tensors, metadata={"bagwise": json.dumps(header)})
-    with atomic_file(path, overwrite=overwrite) as file:
-        file.write(data)
 
 
 def _storable(model: AttentionMIL) -> dict[str, Any]:
@@ -57,12 +101,19 @@ def _storable(model: AttentionMIL) -> dict[str, Any]:
     parameters["random_state"] = plain_seed(parameters["random_state"])
     shape = parameters["image_shape"]
     parameters["image_shape"] = None if shape is None else [int(s) for s in shape]
+    return _plain(parameters)
+
+
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}
 
 
 def read_network(
-    kind: type[AttentionMIL], path: str | os.PathLike[str], encoder: Any
-) -> AttentionMIL:
+    kinds: tuple[type[AttentionMIL], type[DeepProbitMIL]],
+    path: str | os.PathLike[str],
+    encoder: Any,
+    device: str,
+) -> AttentionMIL | DeepProbitMIL:
     """The network of a file, whose encoder is given where it was a module of the user's."""
     require("torch", what="AttentionMIL", extra="torch")
     safetensors = require("safetensors", what="loading networks", extra="torch")
@@ -79,7 +130,10 @@ def read_network(
             f"({error}); save the network again"
         ) from error
     try:
-        return _restored(kind, _header(text), tensors, encoder)
+        header = _header(text)
+        if header["format"] == FORMAT:
+            return _restored(kinds[0], header, tensors, encoder)
+        return _restored_deep(kinds, header, tensors, encoder, device)
     except Exception as error:  # values of any type reach every check
         raise ModelFileError(f"cannot read {os.fspath(path)}: {describe(error)}") from error
 
@@ -87,16 +141,68 @@ def read_network(
 def _header(text: str | None) -> dict[str, Any]:
     if text is None:
         raise ModelFileError("it has weights but is not a network of bagwise")
-    header = json.loads(text)
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+    return _checked_header(json.loads(text), {FORMAT: KEYS, DEEP_FORMAT: DEEP_KEYS})
+
+
+def _checked_header(header: Any, formats: dict[str, set[str]]) -> dict[str, Any]:
+    if not isinstance(header, dict) or header.get("format") not in formats:
         raise ModelFileError("it is not a network of bagwise")
     if header.get("schema") != SCHEMA:
         raise ModelFileError(
             f"it has schema {header.get('schema')!r}, this bagwise reads {SCHEMA}; update bagwise"
         )
-    if set(header) != KEYS:
-        raise ModelFileError(f"its header lacks or has too much of {sorted(set(header) ^ KEYS)}")
+    wanted = formats[header["format"]]
+    if set(header) != wanted:
+        raise ModelFileError(f"its header lacks or has too much of {sorted(set(header) ^ wanted)}")
     return header
+
+
+def _restored_deep(
+    kinds: tuple[type[AttentionMIL], type[DeepProbitMIL]],
+    header: dict[str, Any],
+    tensors: dict[str, Any],
+    encoder: Any,
+    device: str,
+) -> DeepProbitMIL:
+    from bagwise.deep.joint_training import JointEpoch
+
+    network_header = _checked_header(header["network"], {FORMAT: KEYS})
+    head = _restored_head(tensors.pop(HEAD, None))
+    network = _restored(kinds[0], network_header, tensors, encoder)
+    if head.n_features_in_ != network.network_.classifier.in_features:
+        raise ModelFileError(f"its head is of {head.n_features_in_} features, not its encoder's")
+    if head.classes_.tolist() != network.classes_.tolist():
+        raise ModelFileError("its head has other classes than its network")
+    own = kinds[0](**network.get_params(deep=False))
+    model = kinds[1](**(header["parameters"] | {"network": own, "device": device}))
+    model._check_parameters()
+    check_choice("random_state", type(model.random_state).__name__, ("int", "NoneType"))
+    network.network_.to(device)
+    model.network_, model.head_, model.classes_ = network, head, network.classes_
+    model.history_ = [JointEpoch(*map(float, row)) for row in header["epochs"]]
+    model.n_iter_ = len(model.history_) - 1
+    model.best_epoch_ = check_integer("best", header["best"], at_least=0)
+    held_out = [check_integer("held_out", i, at_least=0) for i in header["held_out"]]
+    model.held_out_ = np.array(held_out, dtype=np.intp)
+    model.n_features_in_ = network.n_features_in_
+    if hasattr(network, "feature_names_in_"):
+        model.feature_names_in_ = network.feature_names_in_
+    return model
+
+
+def _restored_head(data: Any) -> ProbitVGPMIL:
+    """The head whose model file is a tensor of bytes."""
+    import torch
+
+    if data is None or data.dtype != torch.uint8 or data.ndim != 1:
+        raise ModelFileError("it has no head: a tensor of bytes")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "head.bagwise"
+        data.numpy().tofile(file)
+        head = load(file)
+    if not isinstance(head, ProbitVGPMIL):
+        raise ModelFileError(f"its head is a {type(head).__name__}, not a ProbitVGPMIL")
+    return head
 
 
 def _restored(

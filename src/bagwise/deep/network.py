@@ -18,10 +18,10 @@ def segment_softmax(score: Tensor, bag: Tensor, n_bags: int) -> Tensor:
     >>> segment_softmax(torch.zeros(3), torch.tensor([0, 0, 1]), 2)
     tensor([0.5000, 0.5000, 1.0000])
     """
-    start = torch.full((n_bags,), -torch.inf, dtype=score.dtype)
+    start = torch.full((n_bags,), -torch.inf, dtype=score.dtype, device=score.device)
     top = start.scatter_reduce(0, bag, score, "amax")
     weight = torch.exp(score - top.detach()[bag])
-    total = torch.zeros(n_bags, dtype=score.dtype).index_add(0, bag, weight)
+    total = torch.zeros_like(start).index_add(0, bag, weight)
     return weight / total[bag]
 
 
@@ -31,7 +31,7 @@ def segment_sum(values: Tensor, bag: Tensor, n_bags: int) -> Tensor:
     >>> segment_sum(torch.ones(3, 1), torch.tensor([0, 0, 1]), 2).ravel()
     tensor([2., 1.])
     """
-    zeros = torch.zeros(n_bags, values.shape[1], dtype=values.dtype)
+    zeros = torch.zeros(n_bags, values.shape[1], dtype=values.dtype, device=values.device)
     return zeros.index_add(0, bag, values)
 
 
@@ -61,7 +61,7 @@ class MeanPooling(nn.Module):
 
     def forward(self, h: Tensor, bag: Tensor, n_bags: int) -> tuple[Tensor, Tensor]:
         """Bag features (B, D) and weights (N,)."""
-        weight = segment_softmax(torch.zeros(len(h), dtype=h.dtype), bag, n_bags)
+        weight = segment_softmax(torch.zeros_like(h[:, 0]), bag, n_bags)
         return segment_sum(weight[:, None] * h, bag, n_bags), weight
 
 
@@ -70,7 +70,7 @@ class MaxPooling(nn.Module):
 
     def forward(self, h: Tensor, bag: Tensor, n_bags: int) -> tuple[Tensor, Tensor]:
         """Bag features (B, D) and weights (N,)."""
-        start = torch.full((n_bags, h.shape[1]), -torch.inf, dtype=h.dtype)
+        start = torch.full((n_bags, h.shape[1]), -torch.inf, dtype=h.dtype, device=h.device)
         index = bag[:, None].expand_as(h)
         top = start.scatter_reduce(0, index, h, "amax")
         hits = (h == top[bag]).to(h.dtype)
@@ -132,6 +132,11 @@ class AttCNN(nn.Module):
         self.image_shape = image_shape
         self.register_buffer("shift", torch.zeros(()))
         self.register_buffer("scale", torch.ones(()))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return self.classifier.weight.device
 
     def encode(self, x: Tensor) -> Tensor:
         """(N, D) features h of instances (N, inputs)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +55,22 @@ class Batch:
         return len(self.target)
 
 
-def as_batch(bags: Bags, target: NDArray[Any]) -> Batch:
+def as_batch(bags: Bags, target: NDArray[Any], device: torch.device) -> Batch:
     """Tensors of bags in the order they have."""
     return Batch(
-        torch.from_numpy(np.array(bags.X, dtype=np.float32)),
-        torch.from_numpy(bags.bag_index),
-        torch.from_numpy(np.asarray(target, dtype=np.float32)),
+        torch.from_numpy(np.array(bags.X, dtype=np.float32)).to(device),
+        torch.from_numpy(bags.bag_index).to(device),
+        torch.from_numpy(np.asarray(target, dtype=np.float32)).to(device),
     )
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global generators, on which weights and dropout draw, and put them back."""
+    forked = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=forked):
+        torch.manual_seed(seed)
+        yield
 
 
 def train(
@@ -112,8 +122,8 @@ def _one_epoch(
     """One pass over the bags in random order; returns the mean loss."""
     network.train()
     total = 0.0
-    for chosen in _batches(rng.permutation(len(bags)), batch_size):
-        batch = as_batch(bags[chosen], target[chosen])
+    for chosen in batches(rng.permutation(len(bags)), batch_size):
+        batch = as_batch(bags[chosen], target[chosen], network.device)
         optimizer.zero_grad()
         logit, _ = network(batch.x, batch.bag, batch.n_bags)
         loss = nn.functional.binary_cross_entropy_with_logits(logit, batch.target)
@@ -127,7 +137,8 @@ def _one_epoch(
     return total / len(bags)
 
 
-def _batches(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
+def batches(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
+    """Numbers of `size` bags at a time, sorted."""
     return (np.sort(order[i : i + size]) for i in range(0, len(order), size))
 
 
@@ -144,12 +155,12 @@ def _evaluate(network: AttCNN, held_out: tuple[Bags, NDArray[Any]] | None) -> tu
 
 def run(network: AttCNN, bags: Bags) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Logits (B,) of bags and weights (N,) of instances, without learning."""
-    h = torch.from_numpy(encode(network, bags))
+    h = torch.from_numpy(encode(network, bags)).to(network.device)
     with torch.no_grad():
-        bag = torch.from_numpy(bags.bag_index)
+        bag = torch.from_numpy(bags.bag_index).to(network.device)
         pooled, weight = network.pooling(h, bag, len(bags))
         logit = network.classifier(pooled)[:, 0]
-    return logit.numpy(), weight.numpy()
+    return logit.cpu().numpy(), weight.cpu().numpy()
 
 
 def encode(network: AttCNN, bags: Bags) -> NDArray[np.float32]:
@@ -159,5 +170,5 @@ def encode(network: AttCNN, bags: Bags) -> NDArray[np.float32]:
     with torch.no_grad():
         for start in range(0, bags.n_instances, ROWS_AT_ONCE):
             rows = np.array(bags.X[start : start + ROWS_AT_ONCE], dtype=np.float32)
-            parts.append(network.encode(torch.from_numpy(rows)).numpy())
+            parts.append(network.encode(torch.from_numpy(rows).to(network.device)).cpu().numpy())
     return np.concatenate(parts)

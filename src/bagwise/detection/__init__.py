@@ -1,11 +1,13 @@
 """Weakly supervised detection: find objects after training on labels of whole images [V17, 3.3]."""
 
 from bagwise.bags.boxes import Box, Detection, iou
+from bagwise.detection.backbones import NetworkFeatures, torchvision_features
 from bagwise.detection.detector import (
     WeaklySupervisedDetector,
     load_detector,
     non_maximum_suppression,
 )
+from bagwise.detection.devkit import VocSplit, read_voc_split
 from bagwise.detection.encoders import GradientHistograms, Pixels, crops
 from bagwise.detection.metrics import (
     average_precision,
@@ -19,6 +21,7 @@ from bagwise.detection.proposals import (
     objectness,
     sliding_windows,
 )
+from bagwise.detection.reproduction import VocScores, reproduce_voc, voc_table
 from bagwise.detection.voc import (
     Annotation,
     read_boxes_json,
@@ -34,9 +37,12 @@ __all__ = [
     "Box",
     "Detection",
     "GradientHistograms",
+    "NetworkFeatures",
     "Pixels",
     "SelectiveSearch",
     "SlidingWindows",
+    "VocScores",
+    "VocSplit",
     "WeaklySupervisedDetector",
     "average_precision",
     "corloc",
@@ -49,7 +55,11 @@ __all__ = [
     "precision_recall",
     "read_boxes_json",
     "read_voc",
+    "read_voc_split",
+    "reproduce_voc",
     "sliding_windows",
+    "torchvision_features",
+    "voc_table",
     "write_boxes_json",
     "write_voc",
 ]

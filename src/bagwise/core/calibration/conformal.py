@@ -214,11 +214,11 @@ def left_out_bags(
     found: LeftOut,
     bags: Bags,
     T: Flags,
-    pooled: Array,
-    counts: Array | None,
+    pooled: Array | None = None,
+    counts: Array | None = None,
     expected: float = 0.0,
 ) -> LeftOutBags:
-    """What is kept of left-out bags; `pooled` (B,) are logits of their mean features.
+    """What is kept of left-out bags; `pooled` (B,) are logits of their mean features, if any.
 
     `expected` is the weight of these before any label is seen.
     """
@@ -234,12 +234,13 @@ def left_out_bags(
 
 
 def calibrated_left_out(
-    found: LeftOut, T: Flags, pooled: Array, counts: Array | None, expected: float = 0.0
+    found: LeftOut, T: Flags, pooled: Array | None, counts: Array | None, expected: float = 0.0
 ) -> Array:
     """(B,) logits of left-out bags by calibrations to the other folds.
 
     Neither the fit nor the calibration has seen the label of the bag.
     """
+    pooled = np.zeros(len(T)) if pooled is None else pooled
     logits = np.empty(len(T))
     for k in range(int(found.folds.max()) + 1):
         out = found.folds == k
