@@ -60,6 +60,9 @@ OPTIONAL = [
     "cv2",
     "pooch",
     "shapely",
+    "anndata",
+    "zarr",
+    "rdkit",
 ]
 
 

@@ -34,6 +34,7 @@ def build_app() -> "typer.Typer":
     import typer
 
     from bagwise.cli.benchmark import benchmark, datasets, demo
+    from bagwise.cli.doctor import doctor
     from bagwise.cli.predict import predict
     from bagwise.cli.suggest import suggest
     from bagwise.cli.tables import CommandWithModels, evaluate, fit, inspect, report
@@ -67,6 +68,6 @@ def build_app() -> "typer.Typer":
         pass
 
     app.command(cls=CommandWithModels)(fit)
-    for command in (predict, evaluate, report, suggest, inspect, benchmark, datasets, demo):
+    for command in (predict, evaluate, report, suggest, inspect, benchmark, datasets, demo, doctor):
         app.command()(command)
     return app

@@ -44,6 +44,7 @@ class Columns:
     weight: str | None = None  # of the bag in a fit; never guessed
     coords: tuple[str, ...] = ()
     features: tuple[str, ...] = ()  # names or patterns such as "f_*"
+    rep: str | None = None  # what stands for cells in files of AnnData: X_pca, a layer; None is X
 
     def named(self) -> list[str]:
         """All columns that are not features."""
@@ -58,7 +59,8 @@ class Columns:
     def to_dict(self) -> dict[str, Any]:
         """The columns as plain values, without the features."""
         plain: dict[str, Any] = {role: getattr(self, role) for role in ROLES}
-        return {**plain, "coords": list(self.coords)}
+        more = {} if self.rep is None else {"rep": self.rep}
+        return {**plain, "coords": list(self.coords), **more}
 
 
 def guess(
