@@ -14,6 +14,7 @@ scaffolds is tested on others. It needs ``pip install "bagwise[molecules,plot]"`
 # hundred molecules are enough to see how it goes.
 
 import csv
+import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -26,15 +27,13 @@ import bagwise as bw
 folder = Path(RDConfig.RDContribDir) / "FreeWilson" / "data"
 with open(folder / "CHEMBL2321810_act.csv", newline="") as file:
     activity = {row["Name"]: float(row["Act"]) for row in csv.DictReader(file)}
-lines = (folder / "CHEMBL2321810.smi").read_text().split("\n")
-lines = [line for line in lines if line.strip()]
-chosen = np.random.default_rng(0).choice(len(lines), size=100, replace=False)
-Path("some.smi").write_text("\n".join(lines[i] for i in chosen) + "\n")
+pairs = [line.split() for line in (folder / "CHEMBL2321810.smi").read_text().splitlines() if line]
+chosen = np.random.default_rng(0).choice(len(pairs), size=100, replace=False)
+smiles = [pairs[i][0] for i in chosen]
+values = np.array([activity[pairs[i][1]] for i in chosen])
 
-names = [lines[i].split()[1] for i in chosen]
-values = np.array([activity[name] for name in names])
 active = (values > np.median(values)).astype(int)
-drugs = bw.io.read_molecules("some.smi", y=active, n_conformers=8)
+drugs = bw.io.read_molecules(smiles, y=active, n_conformers=8)
 print(drugs.bags)
 print(len(np.unique(drugs.bags.groups)), "scaffolds")
 
@@ -55,8 +54,10 @@ print(f"ROC AUC on new scaffolds: {bw.metrics.roc_auc(active, p):.2f}")
 
 model = bw.VGPMIL(n_inducing=50, random_state=0).fit(drugs.bags)
 best = drugs.bags.ids[np.argmax(np.where(active == 1, p, 0))]
-drugs.draw(str(best), model, "best.png", size=(600, 400), overwrite=True)
-plt.figure(figsize=(6, 4))
-plt.imshow(plt.imread("best.png"))
+with tempfile.TemporaryDirectory() as place:
+    drugs.draw(str(best), model, f"{place}/best.png", size=(900, 500))
+    picture = plt.imread(f"{place}/best.png")
+plt.figure(figsize=(9, 5))
+plt.imshow(picture)
 plt.axis("off")
 plt.show()

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 MOST_CLASSES = 50  # more are rather numbers or ids
 
 
-def has_classes(table: Table) -> bool:
-    """Whether the bags of a table are of more than two classes."""
-    return table.bags.y is not None and len(np.unique(table.bags.y)) > 2
-
-
 def fit_classes(
     table: Table,
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,15 +45,22 @@ NO_ARRAYS = Arrays()
 
 
 def read_slide_folder(
-    folder: str, slides: str | None, columns: Columns, arrays: Arrays = NO_ARRAYS
+    folder: str,
+    slides: str | None,
+    columns: Columns,
+    arrays: Arrays = NO_ARRAYS,
+    remembered: Columns | None = None,
 ) -> Table:
-    """The bags of a folder with, or without, the CSV of its slides; or of a torchmil data set."""
+    """The bags of a folder with, or without, the CSV of its slides; or of a torchmil data set.
+
+    Columns of the CSV that are not named are those `remembered` of another one, where it has them.
+    """
     require_io()
     if slides is None and is_torchmil(folder):
         if arrays != NO_ARRAYS:
             raise ValueError(f"{arrays.named()} are for files of slides, not torchmil data sets")
         return _torchmil_table(folder, columns)
-    listed, found = _listed(folder, slides, columns)
+    listed, found = _listed(folder, slides, _recalled(columns, slides, remembered or Columns()))
     keys = {"features_key": arrays.features_key, "coords_key": arrays.coords_key}
     read = [read_slide(path, **keys) for path in listed.paths]
     if arrays.mpp is not None:
@@ -63,6 +70,15 @@ def read_slide_folder(
         read, listed = [read[i] for i in order], _taken(listed, order)
     bags = listed_bags(read, listed)
     return _table(folder, bags, read, listed, found)
+
+
+def _recalled(columns: Columns, slides: str | None, old: Columns) -> Columns:
+    there = [] if slides is None else slide_columns(slides)
+    for role in ("bag", "label", "group"):
+        if getattr(columns, role) is None and getattr(old, role) in there:
+            known: dict[str, Any] = {role: getattr(old, role)}
+            columns = replace(columns, **known)
+    return columns
 
 
 def _listed(folder: str, slides: str | None, columns: Columns) -> tuple[SlideList, Columns]:

@@ -26,7 +26,6 @@ from bagwise.io.cell_tables import read_cell_table
 from bagwise.io.class_labels import class_names
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.requirements import require
-from bagwise.io.slide_tables import slide_columns
 from bagwise.io.streams import Places, TableError
 from bagwise.io.tables import Table, read_table
 from bagwise.io.torchmil import is_torchmil
@@ -51,9 +50,9 @@ def read_to_fit(
     """
     if client is not None:
         table = _read_parts(paths, columns, client)
-    elif slides is not None or is_torchmil(one_table(paths)):
+    elif slides is not None or (os.path.isdir(one_table(paths)) and is_torchmil(paths[0])):
         table = read_slide_folder(one_table(paths), slides, columns, arrays)
-    elif is_anndata(one_table(paths)):
+    elif _has_cells(paths[0]):
         table = read_cell_table(paths[0], columns)
     else:
         table = read_table(_without_rep(paths[0], columns), columns, delimiter=delimiter)
@@ -115,6 +114,10 @@ def tile_sizes(table: Table, asked: float | None, what: str) -> list[float]:
     return [float(size) for size in sizes if size is not None]
 
 
+def _has_cells(path: str) -> bool:
+    return path.lower().endswith((".h5ad", ".zarr")) or (os.path.isdir(path) and is_anndata(path))
+
+
 def _without_rep(path: str, columns: Columns) -> str:
     """The path of a table, of which no representation can be chosen."""
     if columns.rep is not None:
@@ -147,29 +150,17 @@ def read_for_model(
 ) -> Table:
     """Bags with the features a model was fitted on, found by the names it keeps."""
     how = remembered(model)
-    of_slides = slides is not None or (os.path.isdir(path) and not is_anndata(path))
+    of_slides = slides is not None or (os.path.isdir(path) and not _has_cells(path))
     if arrays != NO_ARRAYS and not of_slides:
         raise ValueError(f"{arrays.named()} are for folders of slide features; leave them out")
-    if slides is None and is_anndata(path):
+    if slides is None and _has_cells(path):
         table = read_cell_table(path, columns, skip=skip, **how)
         return replace(table, bags=_as_fitted(table.bags, how))
     _without_rep(path, columns)
     if of_slides:
-        return read_slide_folder(path, slides, recalled(columns, slides, how), arrays)
+        return read_slide_folder(path, slides, columns, arrays, how["remembered"])
     table = read_table(path, columns, delimiter=delimiter, skip=skip, keep_text=True, **how)
     return replace(table, bags=_as_fitted(table.bags, how))
-
-
-def recalled(columns: Columns, slides: str | None, how: dict[str, Any]) -> Columns:
-    """Columns of a CSV of slides that were not named, as the model's own had them."""
-    if slides is None:
-        return columns
-    there, old = slide_columns(slides), how["remembered"]
-    for role in ("bag", "label", "group"):
-        if getattr(columns, role) is None and getattr(old, role) in there:
-            known: dict[str, Any] = {role: getattr(old, role)}
-            columns = replace(columns, **known)
-    return columns
 
 
 def remembered(model: Any) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def fit_and_save(
         with progress("reading", json):
             data = sources.read_to_fit(tables, asked, client, **files)
         tell(data, json)
-        several = multiclass.has_classes(data)
+        several = workflow.has_classes(data)
         if several:
             fitted = multiclass.fit_classes(data, command=command_line(), **how)
         else:

@@ -65,6 +65,11 @@ def model_class(name: str) -> Any:
     return MODELS[kind]
 
 
+def has_classes(table: Table) -> bool:
+    """Whether the bags of a table are of more than two classes."""
+    return table.bags.y is not None and len(np.unique(table.bags.y)) > 2
+
+
 def fit_table(
     table: Table,
     *,
