@@ -19,7 +19,7 @@ help:
 	@echo "make docs    build the documentation site in docs/_build/html"
 	@echo "make test-torch  install PyTorch and run the tests of networks and .pt files"
 	@echo "make test-long  property tests with many new examples (an hour)"
-	@echo "make fuzz    180,000 damaged and crafted files, 10,000 for each reader"
+	@echo "make fuzz    210,000 damaged and crafted files, 10,000 for each reader"
 	@echo "make faults  full disks, 50 kills, damaged checkpoints, lost schedulers"
 	@echo "make soak    two hours of work in one process: memory, files and threads stay flat"
 	@echo "make mutants  errors put into the core, of which tests must notice each"

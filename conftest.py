@@ -10,6 +10,8 @@ import pytest
 collect_ignore_glob = [] if find_spec("torch") else ["src/bagwise/deep/*.py"]
 # Importing it registers a model and more, which only those tests may see that ask for it.
 collect_ignore = ["tests/own_extensions.py"]
+if not find_spec("rdkit"):  # its example makes conformers
+    collect_ignore.append("src/bagwise/io/molecules.py")
 
 
 @pytest.fixture(autouse=True)

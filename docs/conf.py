@@ -37,6 +37,7 @@ templates_path = ["_templates"]
 shared = Path(os.environ.get("BAGWISE_SHARED") or "nowhere")
 runnable = {
     "attention_and_gp": find_spec("torch") is not None,
+    "conformers": find_spec("rdkit") is not None,
     "nuclei_heatmap": (shared / "data" / "colon_nuclei.npz").is_file(),
 }
 left_out = "|".join(name for name, there in runnable.items() if not there)

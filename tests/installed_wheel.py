@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,8 +19,17 @@ def first_example() -> str:
     return found[1]
 
 
+def check_complete(wheel: Path) -> None:
+    """Every file of the package is in the wheel: modules, templates of pages, embedded data."""
+    files = (p for p in (ROOT / "src").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    wanted = {p.relative_to(ROOT / "src").as_posix() for p in files}
+    missing = sorted(wanted - set(zipfile.ZipFile(wheel).namelist()))
+    assert not missing, f"the wheel lacks {missing}"
+
+
 def main(folder: str) -> None:
     (wheel,) = Path(folder).resolve().glob("*.whl")
+    check_complete(wheel)
     # No checkout on the path: neither the folder nor an environment variable leads there.
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     with tempfile.TemporaryDirectory() as home:

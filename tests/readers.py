@@ -27,16 +27,22 @@ from bagwise.datasets.readers import (
 from bagwise.detection import load_detector
 from bagwise.detection.voc import Annotation, read_boxes_json, read_voc, write_boxes_json, write_voc
 from bagwise.io import (
+    Columns,
     Hdf5Rows,
     ParquetRows,
     UnreadableFileError,
+    read_anndata,
     read_annotations,
     read_dicom_series,
     read_image,
+    read_molecules,
     read_slide,
     read_slide_table,
     read_table,
+    read_torchmil,
 )
+from bagwise.io.cell_tables import read_cell_table
+from cell_files import write_h5ad
 from data_files import TABLE, csv_bytes, idx, write_tgz
 from fuzzing import Fuzzer, Rng, damaged, model_files, small_bags
 
@@ -244,6 +250,47 @@ def _hdf5_rows(path: Path) -> None:
     rows.read(0, len(rows))
 
 
+def _cells(folder: Path) -> dict[str, bytes]:
+    write_h5ad(folder / "c.h5ad")
+    return _contents(folder, "*.h5ad")
+
+
+def _cell_bags(path: Path) -> None:
+    read_anndata(path, "donor", "disease", coords="spatial", instance_label="marked")
+    read_cell_table(path, Columns(bag="donor", label="disease", rep="X_pca"))
+
+
+def _molecules(folder: Path) -> dict[str, bytes]:
+    smiles = {"a": "CC(=O)Oc1ccccc1", "b": "CCCO"}
+    (folder / "m.smi").write_text("".join(f"{s} {n}\n" for n, s in smiles.items()))
+    lines = ["id,smiles,active", *(f"{n},{s},1" for n, s in smiles.items())]
+    (folder / "m.csv").write_text("\n".join(lines) + "\n")
+    found = {**_contents(folder, "*.smi"), **_contents(folder, "*.csv")}
+    if importlib.util.find_spec("rdkit"):
+        from rdkit import Chem
+
+        with Chem.SDWriter(str(folder / "m.sdf")) as writer:
+            for mol in read_molecules(list(smiles.values()), n_conformers=2).mols:
+                writer.write(mol)
+        found |= _contents(folder, "*.sdf")
+    return found
+
+
+def _npy(folder: Path) -> dict[str, bytes]:
+    np.save(folder / "bag.npy", np.arange(12.0).reshape(4, 3))
+    return _contents(folder, "*.npy")
+
+
+def _torchmil(path: Path) -> None:
+    place = path.parent / "set" / "features"
+    place.mkdir(parents=True, exist_ok=True)
+    path.replace(place / path.name)
+    try:
+        read_torchmil(place.parent)
+    finally:
+        (place / path.name).replace(path)
+
+
 def _dicom(path: Path) -> None:
     read_dicom_series(path.parent)
 
@@ -356,6 +403,11 @@ MAKERS: dict[str, Callable[[Path], Reader]] = {
     "parquet rows": lambda folder: Reader(_parquet_rows, _arrow_tables(folder, "parquet")),
     "hdf5 slides": lambda folder: Reader(read_slide, _hdf5(folder)),
     "hdf5 rows": lambda folder: Reader(_hdf5_rows, _hdf5(folder)),
+    "cells": lambda folder: Reader(_cell_bags, _cells(folder)),
+    "torchmil": lambda folder: Reader(_torchmil, _npy(folder)),
+    "molecules": lambda folder: Reader(
+        lambda path: read_molecules(path, n_conformers=1), _molecules(folder)
+    ),
     "slide lists": lambda folder: Reader(_slide_list, {"s.csv": SLIDES}),
     "dicom": lambda folder: Reader(_dicom, _dicoms(folder)),
     "pictures": lambda folder: Reader(read_image, _pictures()),
@@ -368,6 +420,7 @@ MAKERS: dict[str, Callable[[Path], Reader]] = {
     "networks": _networks,
 }
 NEED_TORCH = ("torch slides", "networks")
+NEED_RDKIT = ("molecules",)
 
 
 def make_reader(name: str, folder: Path) -> Reader:
@@ -381,4 +434,6 @@ def make_reader(name: str, folder: Path) -> Reader:
 def reader_names() -> list[str]:
     """All readers that this installation has the packages for."""
     torch = all(importlib.util.find_spec(p) for p in ("torch", "safetensors"))
-    return [name for name in MAKERS if torch or name not in NEED_TORCH]
+    rdkit = importlib.util.find_spec("rdkit") is not None
+    missing = (*(() if torch else NEED_TORCH), *(() if rdkit else NEED_RDKIT))
+    return [name for name in MAKERS if name not in missing]

@@ -63,6 +63,9 @@ OPTIONAL = [
     "shapely",
     "fastapi",
     "uvicorn",
+    "anndata",
+    "zarr",
+    "rdkit",
 ]
 
 

@@ -57,6 +57,11 @@ def test_examples_are_python_and_show_their_figures(path: Path) -> None:
     assert "savefig" not in text
 
 
+def test_conformers_example(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit", reason='needs RDKit: pip install "bagwise[molecules]"')
+    run_example("plot_conformers", tmp_path)
+
+
 def test_attention_example(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason='needs: pip install "bagwise[torch]"')
     run_example("plot_attention_and_gp", tmp_path)

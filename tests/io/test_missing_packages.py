@@ -26,6 +26,8 @@ BAGS = [np.zeros((2, 4)), np.ones((2, 4))]
         ("pydicom", "io", lambda: bw.io.read_dicom_series(".")),
         ("pydicom", "io", lambda: bw.io.find_series(".")),
         ("shapely", "io", lambda: bw.io.read_annotations("a.geojson", [[0, 0]], classes={"T": 1})),
+        ("h5py", "io", lambda: bw.io.read_anndata("a.h5ad", "donor")),
+        ("rdkit", "molecules", lambda: bw.io.read_molecules(["CCO"])),
         ("PIL.Image", "io", lambda: bw.io.read_image("a.png")),
         ("pandas", "io", lambda: bw.io.read_table("a.csv")),
         ("torch", "torch", lambda: bw.deep.AttentionMIL().fit(BAGS, [0, 1])),

@@ -155,7 +155,7 @@ def test_all_slides_of_a_folder(table: Path) -> None:
     assert listed.ids.tolist() == ["a", "b", "c", "d"] and listed.y is None
     assert [path.name for path in listed.paths] == ["a.h5", "b.h5", "c.h5", "d.h5"]
     (table.parent / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=r"has no \.h5, \.hdf5, \.pt files"):
+    with pytest.raises(FileNotFoundError, match=r"has no \.h5, \.hdf5, \.zarr, \.pt files"):
         list_folder(table.parent / "empty")
     with pytest.raises(NotADirectoryError, match="is no folder"):
         list_folder(table)
@@ -206,7 +206,7 @@ def test_truncated_hdf5(share: float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"coords": np.zeros((3, 2))}, "no dataset 'features'; there is coords"),
+        ({"coords": np.zeros((3, 2))}, "no dataset 'features' or 'feats'; there is coords"),
         ({"features": np.zeros((3, 2)), "coords": np.zeros((4, 2))}, r"shape \(3, 2\)"),
         ({"features": np.zeros((0, 2))}, "at least one patch"),
         ({"features": np.zeros(3)}, r"\(n, D\)"),

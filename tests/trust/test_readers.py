@@ -46,8 +46,9 @@ FOUND: dict[str, list[int]] = {
 
 @pytest.fixture(scope="module", params=list(MAKERS))
 def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    if request.param in NEED_TORCH and request.param not in reader_names():
-        pytest.skip("needs PyTorch and safetensors: make test-torch")
+    if request.param not in reader_names():
+        needed = "PyTorch and safetensors: make test-torch"
+        pytest.skip(f"needs {needed if request.param in NEED_TORCH else 'RDKit'}")
     return make_reader(request.param, tmp_path_factory.mktemp("seeds"))
 
 

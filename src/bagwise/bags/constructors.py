@@ -1,4 +1,4 @@
-"""The ways to build `Bags`: from arrays, lists, tables, and candidates with marks."""
+"""The ways to build `Bags`: from arrays, lists, tables, cells, and candidates with marks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise.bags import cells, inputs
 from bagwise.bags import checks as check
-from bagwise.bags import inputs
 from bagwise.bags.checks import Array
 from bagwise.bags.frame_columns import (
     BY_NAME,
@@ -214,6 +214,55 @@ class BagSources:
             instance_labels=None if instance_label is None else df[instance_label].to_numpy(),
             coords=df[coords].to_numpy(dtype=float, na_value=np.nan) if coords else None,
             instance_ids=None if instance_id is None else inputs.frame_column(df, instance_id),
+            feature_names=names,
+            positive=positive,
+        )
+
+    @classmethod
+    def from_anndata(
+        cls,
+        adata: Any,
+        bag: str,
+        label: str | None = None,
+        *,
+        rep: str | None = None,
+        instance_label: str | None = None,
+        coords: str | Sequence[str] | None = None,
+        groups: str | None = None,
+        positive: Any = None,
+    ) -> Self:
+        """Build bags from an AnnData object: a cell is an instance, e.g. a donor is a bag.
+
+        `bag`, `label`, `groups` and `instance_label` name columns of `adata.obs`; labels and
+        groups must be the same in all cells of a bag. Features are `adata.X` (sparse matrices stay
+        sparse), or with `rep` an entry of `obsm` ("X_pca") or of `layers`. `coords` names an entry
+        of `obsm` ("spatial") or columns of obs. `instance_ids` are `adata.obs_names`, and
+        `bags.row_index` is the row of each cell in `adata`. Objects in backed mode are read as far
+        as they are needed. `positive` is the label of bags with a positive cell, see `from_arrays`.
+
+        >>> import pandas as pd
+        >>> from types import SimpleNamespace
+        >>> from bagwise import Bags
+        >>> obs = pd.DataFrame({"donor": ["d2", "d1", "d2"], "disease": ["no", "yes", "no"]})
+        >>> pca = np.array([[0.0, 1.0], [5.0, 1.0], [0.5, 2.0]])
+        >>> adata = SimpleNamespace(obs=obs, obs_names=["c0", "c1", "c2"], var_names=[], X=None,
+        ...                         obsm={"X_pca": pca}, layers={})  # or anndata.read_h5ad(...)
+        >>> bags = Bags.from_anndata(adata, bag="donor", label="disease", rep="X_pca")
+        >>> bags.ids.tolist(), bags.y.tolist(), bags.instance_ids.tolist(), bags.feature_names
+        (['d1', 'd2'], ['yes', 'no'], ['c1', 'c0', 'c2'], ('X_pca[0]', 'X_pca[1]'))
+        """
+        named = [c for c in (bag, label, instance_label, groups) if c is not None]
+        obs = cells.check_cells(adata, named)
+        X, names = cells.representation(adata, rep)
+        ids = inputs.frame_column(obs, bag)
+        return cls.from_arrays(
+            X,
+            ids,
+            y=None if label is None else inputs.frame_labels(obs, label, ids),
+            groups=None if groups is None else inputs.frame_per_bag(obs, groups, ids),
+            instance_labels=None if instance_label is None else obs[instance_label].to_numpy(),
+            coords=cells.places(adata, obs, coords),
+            instance_ids=np.asarray(adata.obs_names, dtype=str),
             feature_names=names,
             positive=positive,
         )

@@ -34,6 +34,7 @@ def build_app() -> "typer.Typer":
     import typer
 
     from bagwise.cli.benchmark import benchmark, datasets, demo
+    from bagwise.cli.doctor import doctor
     from bagwise.cli.label import label
     from bagwise.cli.papers import reproduce
     from bagwise.cli.predict import predict
@@ -70,6 +71,6 @@ def build_app() -> "typer.Typer":
 
     app.command(cls=CommandWithModels)(fit)
     others = (predict, evaluate, report, suggest, label, inspect)
-    for command in (*others, benchmark, reproduce, datasets, demo):
+    for command in (*others, benchmark, reproduce, datasets, demo, doctor):
         app.command()(command)
     return app

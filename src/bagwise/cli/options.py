@@ -16,16 +16,17 @@ TableArg = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, or a "
-        "folder of HDF5 features.",
+        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, .h5ad or "
+        ".zarr with cells, or a folder of slide features.",
     ),
 ]
 TablesArg = Annotated[
     list[str],
     typer.Argument(
         metavar="TABLE...",
-        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, or a "
-        "folder of HDF5 features; with --scheduler one or more Parquet files.",
+        help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, .h5ad or "
+        ".zarr with cells, or a folder of slide features; with --scheduler one or more Parquet "
+        "files.",
     ),
 ]
 Scheduler = Annotated[
@@ -61,8 +62,31 @@ Coords = Annotated[
     tuple[str, str] | None, typer.Option(metavar="X Y", help="Columns with coordinates.")
 ]
 Depth = Annotated[str | None, typer.Option("--z", help="Column with the third coordinate.")]
+Rep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Of .h5ad and .zarr: what stands for a cell, e.g. X_pca or a layer; X by default.",
+    ),
+]
 Slides = Annotated[
-    str | None, typer.Option(help="With a folder: its CSV with slide_id, label, case_id.")
+    str | None,
+    typer.Option(
+        help="With a folder: its CSV with slide_id, label, case_id; --bag case_id makes "
+        "one bag of all slides of a patient."
+    ),
+]
+FeaturesKey = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of slide files: the array of features, if not features."),
+]
+CoordsKey = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of slide files: the array of coordinates, if not coords."),
+]
+Mpp = Annotated[
+    float | None,
+    typer.Option(help="Of slide files in micrometres (STAMP): the width of a pixel, e.g. 0.25."),
 ]
 Delimiter = Annotated[str | None, typer.Option(help="Of a text table, if its ending lies.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output.")]
@@ -102,8 +126,9 @@ PredictionFile = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, FOLDER/ for one .geojson per bag, or "
-        "- for standard output; TABLE.predictions.csv by default.",
+        help=".csv, .tsv (.gz), .parquet, .feather, .geojson, FOLDER/ for one .geojson per bag, "
+        ".h5ad or .zarr for a copy of TABLE with the results in it, or - for standard output; "
+        "TABLE.predictions.csv by default.",
     ),
 ]
 Alpha = Annotated[
@@ -127,7 +152,10 @@ Cost = Annotated[
 ]
 TileSize = Annotated[
     float | None,
-    typer.Option(help="Edge of a tile in pixels, for .geojson and --annotations."),
+    typer.Option(
+        help="Edge of a tile in pixels, for .geojson and --annotations; from the files "
+        "of slides by default."
+    ),
 ]
 Annotations = Annotated[
     str | None,
@@ -177,6 +205,7 @@ def columns(
     features: list[str] | None = None,
     weight: str | None = None,
     reliability: str | None = None,
+    rep: str | None = None,
 ) -> "Columns":
     """What the options say of the columns."""
     from bagwise.io.columns import Columns
@@ -193,7 +222,22 @@ def columns(
         reliability=reliability,
         coords=axes,
         features=tuple(features or ()),
+        rep=rep,
     )
+
+
+def slide_files(
+    slides: str | None,
+    features_key: str | None,
+    coords_key: str | None,
+    mpp: float | None,
+    delimiter: str | None,
+) -> dict[str, Any]:
+    """What the options say of files: of slides and their arrays, or of a text table."""
+    from bagwise.cli.slide_folders import Arrays
+
+    arrays = Arrays(features_key, coords_key, mpp)
+    return {"slides": slides, "delimiter": delimiter, "arrays": arrays}
 
 
 def threshold(

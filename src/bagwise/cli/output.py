@@ -7,18 +7,21 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bagwise.cli.decisions import Decided
 from bagwise.cli.errors import printable, say
-from bagwise.cli.sources import tile_corners
+from bagwise.cli.sources import tile_corners, tile_sizes
 from bagwise.cli.workflow import bag_frame, instance_frame
 from bagwise.core.files.atomic import check_result, refuse_existing
+from bagwise.io.anndata_files import is_anndata
 from bagwise.io.class_labels import class_names
 from bagwise.io.frames import with_numbers
 from bagwise.io.geojson import write_geojson
+from bagwise.io.write_anndata import check_same_kind, write_anndata
 from bagwise.io.write_tables import check_writable, has_text, write_table
 from bagwise.models._base import Predictions
 from bagwise.report.model_card import (
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from bagwise.io.tables import Table
 
 GEOJSON_ENDS = (".geojson", ".json")
+CELL_ENDS = (".h5ad", ".zarr")
 SCORES = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
@@ -50,11 +54,20 @@ def check_output(
     path: str, sources: Sequence[str | None], force: bool, *, table_only: bool = False
 ) -> None:
     """Refuse, before anything is computed, an output that cannot be written."""
-    if table_only and is_geojson(path):
+    if table_only and is_geojson(path) and not is_cells(path):
         raise ValueError(
             f"this writes a table, but {path} is for GeoJSON; end the output in .csv, .tsv, "
             ".parquet or .feather"
         )
+    if is_cells(path):
+        if not is_anndata(sources[1]):
+            raise ValueError(
+                f"{path} would be a copy of the table with the results in it, and {sources[1]} "
+                "holds no cells of AnnData; end the output in .csv or .parquet"
+            )
+        check_same_kind(sources[1], path)
+        check_result(path, sources, overwrite=force)
+        return
     if path == "-" or is_folder(path):
         return
     check_result(path, sources, overwrite=force)
@@ -68,6 +81,7 @@ def write_predictions(
     found: Predictions,
     path: str,
     *,
+    source: str,
     more: Decided,
     instances: bool,
     tile_size: float | None,
@@ -76,6 +90,10 @@ def write_predictions(
     """Write predictions in the format that `path` names; returns what was written."""
     positive = class_names(model)[1]
     done = {"output": path, "bags": len(table.bags), "positive": positive}
+    if is_cells(path):
+        beside = {"more": _of_cells(found, more), "more_of_bags": more.of_bags}
+        write_anndata(source, table.bags, found, output=path, **beside, overwrite=force)
+        return done | {"rows": table.bags.n_instances, "files": 1}
     if is_geojson(path):
         files = tile_files(table, path) if is_folder(path) else [path]
         return done | _write_tiles(model, table, found, more, files, tile_size, force)
@@ -86,14 +104,35 @@ def write_predictions(
     return done | {"rows": len(frame), "files": 1}
 
 
+def is_cells(path: str) -> bool:
+    """Whether results are written beside cells: to an .h5ad file or a .zarr store."""
+    return path.lower().rstrip("/").endswith(CELL_ENDS)
+
+
+def _of_cells(found: Predictions, more: Decided) -> dict[str, Any]:
+    """Columns of obs beside those of the probabilities."""
+    columns = dict(more.of_instances)
+    if found.given is not None and found.given_std is not None:
+        columns |= {"p_given_labels": found.given[:, 1], "p_given_labels_std": found.given_std}
+    return columns
+
+
 def is_folder(path: str) -> bool:
     """Whether a path names a folder, which need not be there yet."""
     return path.endswith(("/", os.sep)) or os.path.isdir(path)
 
 
+def tiles_of(table: Table) -> list[tuple[str, slice]]:
+    """Names and rows of images: those of the files, or else every bag is one."""
+    if table.images:
+        return [(image.name, image.rows) for image in table.images]
+    ids, offsets = table.bags.ids.tolist(), table.bags.offsets.tolist()
+    return [(str(i), slice(*ends)) for i, ends in zip(ids, pairwise(offsets), strict=True)]
+
+
 def tile_files(table: Table, folder: str) -> list[str]:
-    """The file of each bag in a folder, which is made: QuPath users look for one per slide."""
-    names = [str(i) for i in table.bags.ids.tolist()]
+    """The file of each image in a folder, which is made: QuPath users look for one per slide."""
+    names = [name for name, _ in tiles_of(table)]
     for name in names:
         if name in ("", ".", "..") or any(c in name for c in "/\\:\0") or len(name) > 200:
             raise ValueError(
@@ -118,28 +157,27 @@ def _write_tiles(
     tile_size: float | None,
     force: bool,
 ) -> dict[str, int]:
-    """Write the tiles of each bag to its file, in the order of its rows."""
+    """Write the tiles of each image to its file, in the order of its rows."""
     bags, corners = table.bags, tile_corners(table)
-    if tile_size is None:
-        raise ValueError("GeoJSON tiles need a size in pixels; pass e.g. --tile-size 256")
-    if len(bags) != len(files):
+    sizes, images = tile_sizes(table, tile_size, "GeoJSON tiles"), tiles_of(table)
+    if len(images) != len(files):
         raise ValueError(
-            f"a GeoJSON file is of one image, but the table has {len(bags)} bags; end the output "
-            "in / for a folder with one file per bag, e.g. -o tiles/"
+            f"a GeoJSON file is of one image, but the table has {len(images)} "
+            f"{'slides' if table.images else 'bags'}; end the output in / for a folder with one "
+            "file for each, e.g. -o tiles/"
         )
     if not force:
         for file in files:
             refuse_existing(file)
     low, high = found.low, found.high
     called = np.asarray(class_names(model), dtype=object)[np.argmax(found.p, axis=1)]
-    for b, file in enumerate(files):
-        rows = slice(int(bags.offsets[b]), int(bags.offsets[b + 1]))
+    for (_, rows), edge, file in zip(images, sizes, files, strict=True):
         write_geojson(
             file,
             corners[rows],
             found.p[rows, 1],
             found.std[rows],
-            tile_size,
+            edge,
             classes=called[rows],
             p_range=None if low is None or high is None else (low[rows], high[rows]),
             more={name: values[rows] for name, values in more.of_instances.items()},

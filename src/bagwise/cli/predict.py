@@ -20,12 +20,16 @@ def predict(
     instance_label: opt.InstanceLabel = None,
     output: opt.PredictionFile = None,
     coords: opt.Coords = None,
+    rep: opt.Rep = None,
     tile_size: opt.TileSize = None,
     alpha: opt.Alpha = None,
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
     slides: opt.Slides = None,
+    features_key: opt.FeaturesKey = None,
+    coords_key: opt.CoordsKey = None,
+    mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
     scheduler: opt.Scheduler = None,
     force: opt.Force = False,
@@ -51,6 +55,8 @@ def predict(
 
     [cyan]bagwise predict m.bagwise features/ -o tiles/ --tile-size 256[/cyan] (one file per slide)
 
+    [cyan]bagwise predict m.bagwise cells.h5ad -o with-p.h5ad[/cyan] (obs["p"], uns["bagwise"])
+
     [cyan]zcat new.csv.gz | bagwise predict m.bagwise - -o -[/cyan]
 
     [cyan]bagwise predict m.bagwise parts/*.parquet --scheduler tcp://host:8786 -o folder[/cyan]
@@ -58,8 +64,9 @@ def predict(
     with user_errors(debug):
         if scheduler is not None:
             refuse_beside_scheduler(
-                slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords,
-                force=force, output=output == "-", given_labels=given_labels, label=label,
+                slides=slides, features_key=features_key, coords_key=coords_key, mpp=mpp,
+                delimiter=delimiter, tile_size=tile_size, coords=coords,
+                force=force, rep=rep, output=output == "-", given_labels=given_labels, label=label,
                 instance_label=instance_label, alpha=alpha, sensitivity=sensitivity,
                 specificity=specificity, cost=cost,
             )  # fmt: skip
@@ -68,10 +75,11 @@ def predict(
             return
         if not given_labels and (label or instance_label):
             raise ValueError("labels are read for --given-labels only; add it, or leave them out")
-        asked = columns(bag, label, instance_label, coords)
+        asked = columns(bag, label, instance_label, coords, rep=rep)
         how = {"instances": instances or given_labels, "tile_size": tile_size, "force": force}
         chosen = opt.threshold(sensitivity, specificity, cost)
-        files = {"slides": slides, "delimiter": delimiter, "threshold": chosen}
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
+        files["threshold"] = chosen
         predict_here(model, tables, asked, output, files, given_labels, alpha, json, **how)
 
 
@@ -111,6 +119,7 @@ def predict_here(
 ) -> None:
     """Write the predictions for one table, and say where."""
     from bagwise.cli.decisions import decided, predicted
+    from bagwise.cli.multiclass import write_classes
     from bagwise.cli.output import check_output, print_json, write_predictions
     from bagwise.cli.sources import load_both, naming, one_table
     from bagwise.cli.workflow import labels_of
@@ -121,15 +130,46 @@ def predict_here(
     with progress("predicting", json or path == "-"):
         # Labels that are not needed cannot be wrong.
         skip = () if given_labels else ("label", "instance_label")
-        data, fitted = load_both(model, table, asked, skip=skip, **files)
+        data, fitted = load_both(model, table, asked, skip=skip, several=True, **files)
+        if hasattr(fitted, "estimators_"):
+            refuse_beside_classes(path, given_labels, alpha)
+            result = write_classes(
+                fitted, data, path, instances=how["instances"], force=how["force"]
+            )
+            report_classes(data, result, path, json)
+            return
         told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
         with naming(data.places):
             found = predicted(fitted, data.bags, told)
             more = decided(fitted, data.bags, alpha)
-        result = write_predictions(fitted, data, found, path, more=more, **how)
+        result = write_predictions(fitted, data, found, path, source=table, more=more, **how)
     tell(data, json)
     if json:
         print_json(result)
     elif path != "-":
         several = f" in {result['files']} files" if result["files"] > 1 else ""
         say(f"wrote {path}: {result['rows']} rows{several}; p_mean is of {result['positive']!r}")
+
+
+def refuse_beside_classes(path: str, given_labels: bool, alpha: float | None) -> None:
+    """Raise for what is written of two classes only."""
+    from bagwise.cli.output import is_cells, is_geojson
+
+    if given_labels or alpha is not None or is_cells(path) or is_geojson(path):
+        raise ValueError(
+            "of more than two classes, tables of bags and of --instances are written (.csv, "
+            ".parquet, ...); --given-labels, --alpha, GeoJSON and .h5ad are for two: fit one class "
+            "against the rest with a column of 0 and 1"
+        )
+
+
+def report_classes(data: Any, result: dict[str, Any], path: str, json: bool) -> None:
+    """Say what was written of several classes."""
+    from bagwise.cli.output import print_json
+
+    tell(data, json)
+    if json:
+        print_json(result)
+    elif path != "-":
+        found = f"{result['rows']} rows; columns p_... of {len(result['classes'])} classes"
+        say(f"wrote {path}: {found}")

@@ -17,17 +17,18 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.bags.messages import InputError
+from bagwise.cli.slide_folders import NO_ARRAYS, Arrays, read_slide_folder
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
+from bagwise.io.anndata_files import is_anndata
 from bagwise.io.annotations import annotate_bags
+from bagwise.io.cell_tables import read_cell_table
 from bagwise.io.class_labels import class_names
 from bagwise.io.columns import ROLES, Columns
-from bagwise.io.frames import require_io
 from bagwise.io.requirements import require
-from bagwise.io.slide_features import slides_to_bags
-from bagwise.io.slide_tables import list_folder, list_slides, read_slide, slide_columns
 from bagwise.io.streams import Places, TableError
 from bagwise.io.tables import Table, read_table
+from bagwise.io.torchmil import is_torchmil
 
 PATIENCE = 10  # seconds in which a scheduler must answer and have a worker
 
@@ -40,6 +41,7 @@ def read_to_fit(
     slides: str | None = None,
     delimiter: str | None = None,
     annotations: str | None = None,
+    arrays: Arrays = NO_ARRAYS,
     **meaning: Any,
 ) -> Table:
     """Bags to fit: of one table, of a folder with its CSV, or of files that a cluster reads.
@@ -48,10 +50,14 @@ def read_to_fit(
     """
     if client is not None:
         table = _read_parts(paths, columns, client)
-    elif slides is not None:
-        table = _read_slides(one_table(paths), slides, columns)
+    elif slides is not None or (os.path.isdir(one_table(paths)) and is_torchmil(paths[0])):
+        table = read_slide_folder(one_table(paths), slides, columns, arrays)
+    elif _has_cells(paths[0]):
+        table = read_cell_table(paths[0], columns)
     else:
-        table = read_table(one_table(paths), columns, delimiter=delimiter)
+        table = read_table(_without_rep(paths[0], columns), columns, delimiter=delimiter)
+    if arrays != NO_ARRAYS and not table.images:
+        raise ValueError(f"{arrays.named()} are for folders of slide features; leave them out")
     if annotations is not None:
         table = _annotated(table, annotations, **meaning)
     elif meaning.get("classes") or meaning.get("tile_size") is not None:
@@ -67,14 +73,16 @@ def _annotated(
     table: Table, folder: str, *, classes: dict[str | None, int | None], tile_size: float | None
 ) -> Table:
     """A table with labels of instances from annotations of its bags."""
-    if tile_size is None:
-        raise ValueError(
-            "--annotations need the size of tiles in pixels; pass e.g. --tile-size 256"
-        )
     if not classes:
         raise ValueError("say what the classes of --annotations mean, e.g. --class Tumor=1")
+    sizes = set(tile_sizes(table, tile_size, "--annotations"))
+    if len(table.images) > len(table.bags) or len(sizes) > 1:
+        raise ValueError(
+            "--annotations are of slides with tiles of one size, each a bag; leave --bag out, or "
+            "pass --tile-size"
+        )
     bags = annotate_bags(
-        table.bags, folder, classes=classes, tile_size=tile_size, coords=tile_corners(table)
+        table.bags, folder, classes=classes, tile_size=sizes.pop(), coords=tile_corners(table)
     )
     known = np.asarray(bags.instance_labels)
     note = f"annotations in {folder}: {np.sum(known == 1)} positive, {np.sum(known == 0)} negative"
@@ -86,7 +94,38 @@ def tile_corners(table: Table) -> Any:
     bags = table.bags
     if bags.coords is None or bags.coords.shape[1] != 2:
         raise ValueError("tiles need two coordinates per instance; name them with --coords X Y")
+    if any(image.unit == "um" for image in table.images):
+        raise ValueError(
+            "the coordinates of these slides are in micrometres, and tiles are drawn in pixels; "
+            "say how many micrometres a pixel is wide, e.g. --mpp 0.25"
+        )
     return bags.coords if table.pixels is None else table.pixels[bags.row_index]
+
+
+def tile_sizes(table: Table, asked: float | None, what: str) -> list[float]:
+    """The edge of the tiles of each image, or of each bag: as asked, or as its file has it."""
+    images = [image.tile_size for image in table.images] or [None] * len(table.bags)
+    sizes = [asked if asked is not None else size for size in images]
+    if None in sizes:
+        raise ValueError(
+            f"{what} need the size of tiles in pixels, which the files do not say; pass e.g. "
+            "--tile-size 256"
+        )
+    return [float(size) for size in sizes if size is not None]
+
+
+def _has_cells(path: str) -> bool:
+    return path.lower().endswith((".h5ad", ".zarr")) or (os.path.isdir(path) and is_anndata(path))
+
+
+def _without_rep(path: str, columns: Columns) -> str:
+    """The path of a table, of which no representation can be chosen."""
+    if columns.rep is not None:
+        raise ValueError(
+            f"--rep chooses what stands for the cells of .h5ad files and Zarr stores, and {path} "
+            "is none; leave it out"
+        )
+    return path
 
 
 def one_table(paths: Sequence[str]) -> str:
@@ -107,11 +146,19 @@ def read_for_model(
     slides: str | None = None,
     delimiter: str | None = None,
     skip: Sequence[str] = (),
+    arrays: Arrays = NO_ARRAYS,
 ) -> Table:
     """Bags with the features a model was fitted on, found by the names it keeps."""
-    if slides is not None or os.path.isdir(path):
-        return _read_slides(path, slides, columns)
     how = remembered(model)
+    of_slides = slides is not None or (os.path.isdir(path) and not _has_cells(path))
+    if arrays != NO_ARRAYS and not of_slides:
+        raise ValueError(f"{arrays.named()} are for folders of slide features; leave them out")
+    if slides is None and _has_cells(path):
+        table = read_cell_table(path, columns, skip=skip, **how)
+        return replace(table, bags=_as_fitted(table.bags, how))
+    _without_rep(path, columns)
+    if of_slides:
+        return read_slide_folder(path, slides, columns, arrays, how["remembered"])
     table = read_table(path, columns, delimiter=delimiter, skip=skip, keep_text=True, **how)
     return replace(table, bags=_as_fitted(table.bags, how))
 
@@ -123,7 +170,9 @@ def remembered(model: Any) -> dict[str, Any]:
     names = getattr(model, "feature_names_in_", None)
     return {
         "feature_names": None if names is None else [str(n) for n in names],
-        "remembered": Columns(**columns, coords=tuple(known.get("coords", ()))),
+        "remembered": Columns(
+            **columns, coords=tuple(known.get("coords", ())), rep=known.get("rep")
+        ),
     }
 
 
@@ -141,45 +190,6 @@ def naming(places: Places) -> Iterator[None]:
         raise places.error(error) from error
     except PartError as error:
         raise TableError(str(error)) from error
-
-
-# --- Folders of slide features -------------------------------------------------------------------
-
-
-def _read_slides(folder: str, slides: str | None, columns: Columns) -> Table:
-    """A folder of features as a table: pixels in its rows, cells of each slide's grid in bags."""
-    require_io()
-    import pandas as pd
-
-    slide, label = columns.bag or "slide_id", columns.label or "label"
-    case = columns.group
-    if slides is None:
-        listed = list_folder(folder)
-    else:
-        if case is None and "case_id" in slide_columns(slides):
-            case = "case_id"
-        listed = list_slides(slides, folder, case=case, slide=slide, label=label)
-    read = [read_slide(path) for path in listed.paths]
-    bags = slides_to_bags(read, listed.y, ids=listed.ids, groups=listed.groups)
-    tile = np.arange(bags.n_instances) - np.repeat(bags.offsets[:-1], bags.sizes)
-    rows: dict[str, Any] = {slide: bags.ids[bags.bag_index], "instance_id": tile}
-    if bags.y is not None:
-        rows[label] = bags.y[bags.bag_index]
-    if bags.groups is not None and case is not None:
-        rows[case] = bags.groups[bags.bag_index]
-    pixels = None
-    if bags.coords is not None:
-        pixels = np.concatenate([np.asarray(s.coords) for s in read])
-        rows |= {"x": pixels[:, 0], "y": pixels[:, 1]}
-    found = Columns(
-        bag=slide,
-        label=None if bags.y is None else label,
-        group=None if bags.groups is None else case,
-        instance_id="instance_id",
-        coords=() if bags.coords is None else ("x", "y"),
-    )
-    places = Places(os.path.basename(os.path.normpath(folder)), lines=False)
-    return Table(bags, pd.DataFrame(rows), found, (), places, pixels)
 
 
 # --- Clusters ------------------------------------------------------------------------------------
@@ -306,15 +316,23 @@ def _read(path: str, columns: Columns, **how: Any) -> Bags:
 
 
 def load_both(
-    model: str, table: str, asked: Columns, threshold: dict[str, float] | None = None, **files: Any
+    model: str,
+    table: str,
+    asked: Columns,
+    threshold: dict[str, float] | None = None,
+    *,
+    several: bool = False,
+    **files: Any,
 ) -> tuple[Table, Any]:
     """The table and the model, the model first: it knows the columns.
 
-    A `threshold` that is asked for is chosen.
+    A `threshold` that is asked for is chosen. Models of `several` classes are refused unless said.
     """
-    from bagwise.models.persistence import load_two_class
+    from bagwise.models.persistence import load_classes, load_two_class
 
-    fitted = load_two_class(model)
+    fitted = load_classes(model) if several else load_two_class(model)
     if threshold:
+        if hasattr(fitted, "estimators_"):
+            raise ValueError(f"{model} has several classes, and thresholds are for two")
         fitted.choose_threshold(**threshold)
     return read_for_model(fitted, table, asked, **files), fitted

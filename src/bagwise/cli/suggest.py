@@ -41,7 +41,11 @@ def suggest(
     coords: opt.Coords = None,
     tile_size: opt.TileSize = None,
     output: SuggestionFile = None,
+    rep: opt.Rep = None,
     slides: opt.Slides = None,
+    features_key: opt.FeaturesKey = None,
+    coords_key: opt.CoordsKey = None,
+    mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -69,9 +73,10 @@ def suggest(
         check_output(path, [model, table, slides], force, table_only=bags)
         if tile_size is not None and not is_geojson(path):
             raise ValueError(f"--tile-size is for GeoJSON, but {path} is a table; leave it out")
-        asked = columns(bag, label, instance_label, coords)
+        asked = columns(bag, label, instance_label, coords, rep=rep)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
         with progress("looking for questions", json or path == "-"):
-            data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
+            data, fitted = load_both(model, table, asked, **files)
             chosen, found = suggested(fitted, data, number, bags=bags)
             if is_geojson(path):
                 write_annotations(data, found, chosen, path, tile_size, force=force)
@@ -134,28 +139,30 @@ def write_annotations(
     """Suggested tiles as annotations of the class "to label", named by their rank."""
     import numpy as np
 
-    from bagwise.cli.output import is_folder, tile_files
-    from bagwise.cli.sources import tile_corners
+    from bagwise.cli.output import is_folder, tile_files, tiles_of
+    from bagwise.cli.sources import tile_corners, tile_sizes
     from bagwise.io.geojson import write_geojson
 
-    corners, bag = tile_corners(table), table.bags.bag_index[chosen]
-    if tile_size is None:
-        raise ValueError("GeoJSON tiles need a size in pixels; pass e.g. --tile-size 256")
-    files = tile_files(table, path) if is_folder(path) else [path] * len(table.bags)
-    if not is_folder(path) and len(table.bags) > 1:
+    corners, images = tile_corners(table), tiles_of(table)
+    sizes = tile_sizes(table, tile_size, "GeoJSON tiles")
+    if not is_folder(path) and len(images) > 1:
         raise ValueError(
-            f"a GeoJSON file is of one image, but the table has {len(table.bags)} bags; end the "
-            "output in / for a folder with one file per bag, e.g. -o next/"
+            f"a GeoJSON file is of one image, but the table has {len(images)} "
+            f"{'slides' if table.images else 'bags'}; end the output in / for a folder with one "
+            "file for each, e.g. -o next/"
         )
-    for b in np.unique(bag):
-        own = bag == b
-        rows, rank = chosen[own], 1 + np.flatnonzero(own)
+    files = tile_files(table, path) if is_folder(path) else [path]
+    for (_, own), edge, file in zip(images, sizes, files, strict=True):
+        here = (chosen >= own.start) & (chosen < own.stop)
+        rows, rank = chosen[here], 1 + np.flatnonzero(here)
+        if len(rows) == 0:
+            continue
         write_geojson(
-            files[b],
+            file,
             corners[rows],
             found.p[rows, 1],
             found.std[rows],
-            tile_size,
+            edge,
             kind="annotation",
             classes=np.full(len(rows), TO_LABEL),
             names=rank.astype(str),

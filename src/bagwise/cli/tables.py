@@ -36,6 +36,7 @@ def fit(
     rule: opt.Rule = "at-least-one",
     reliability: opt.Reliability = None,
     features: opt.Features = None,
+    rep: opt.Rep = None,
     positive: opt.Positive = None,
     model: opt.ModelName = "probit",
     settings: opt.Settings = None,
@@ -49,6 +50,9 @@ def fit(
     labels: opt.GivenLabelFile = None,
     tile_size: opt.TileSize = None,
     slides: opt.Slides = None,
+    features_key: opt.FeaturesKey = None,
+    coords_key: opt.CoordsKey = None,
+    mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
     seed: opt.Seed = 0,
     scheduler: opt.Scheduler = None,
@@ -68,6 +72,8 @@ def fit(
 
     [cyan]bagwise fit features/ --slides slides.csv --valid 0.2 --model vgpmil --set n_inducing=100[/cyan]
 
+    [cyan]bagwise fit cells.h5ad --bag donor --label disease --positive sick --rep X_pca[/cyan]
+
     [cyan]bagwise fit train.csv --sensitivity 0.95[/cyan] (of 100 positive bags call 95 so)
 
     [cyan]bagwise fit cells.csv --label purity --rule share:0.05[/cyan] (shares of positive cells)
@@ -81,7 +87,8 @@ def fit(
     with user_errors(debug):
         if scheduler is not None:
             refuse_beside_scheduler(
-                slides=slides, delimiter=delimiter, valid=valid, weight=weight,
+                slides=slides, features_key=features_key, coords_key=coords_key, mpp=mpp,
+                delimiter=delimiter, rep=rep, valid=valid, weight=weight,
                 annotations=annotations, labels=labels, reliability=reliability,
             )  # fmt: skip
         if slides is not None and weight is not None:
@@ -94,8 +101,9 @@ def fit(
                 "--reliability names a column of a table of instances, and --slides reads features "
                 "of slides from files; fit in Python with reliability="
             )
-        asked = columns(bag, label, instance_label, coords, z, group, features, weight, reliability)
-        files: dict[str, Any] = {"slides": slides, "delimiter": delimiter}
+        named = (bag, label, instance_label, coords, z, group, features, weight)
+        asked = columns(*named, reliability, rep)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
         chosen = opt.parse_settings(settings or []) | opt.parse_rule(rule, reliability)
         how: dict[str, Any] = {"model": model, "positive": positive, "seed": seed}
         how["settings"] = chosen
@@ -119,7 +127,7 @@ def fit_and_save(
     **how: Any,
 ) -> None:
     """Fit a model to tables, here or on a cluster, write its file and say where."""
-    from bagwise.cli import sources, workflow
+    from bagwise.cli import multiclass, sources, workflow
     from bagwise.cli.output import show_fit
     from bagwise.core.files.atomic import check_result
     from bagwise.models.progress import Progress
@@ -135,10 +143,15 @@ def fit_and_save(
 
                 data = labelled_table(data, labels, how["positive"])
         tell(data, json)
-        fitted = workflow.fit_table(data, callbacks=callbacks, command=command_line(), **how)
+        # Labels of a rule may be shares, of which there are many.
+        several = "rule" not in how["settings"] and workflow.has_classes(data)
+        if several:
+            fitted = multiclass.fit_classes(data, command=command_line(), **how)
+        else:
+            fitted = workflow.fit_table(data, callbacks=callbacks, command=command_line(), **how)
     say_notes(fitted.notes)
     fitted.model.save(path, overwrite=force)
-    show_fit(fitted, path, json)
+    (multiclass.show_class_fit if several else show_fit)(fitted, path, json)
 
 
 def evaluate(
@@ -148,10 +161,14 @@ def evaluate(
     label: opt.Label = None,
     instance_label: opt.InstanceLabel = None,
     group: opt.Group = None,
+    rep: opt.Rep = None,
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
     slides: opt.Slides = None,
+    features_key: opt.FeaturesKey = None,
+    coords_key: opt.CoordsKey = None,
+    mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
     seed: opt.ResampleSeed = 0,
     json: opt.Json = False,
@@ -169,18 +186,25 @@ def evaluate(
         from bagwise.cli.output import print_json, show_scores
         from bagwise.cli.sources import load_both
 
-        asked = columns(bag, label, instance_label, group=group)
+        asked = columns(bag, label, instance_label, group=group, rep=rep)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
         chosen = opt.threshold(sensitivity, specificity, cost)
         with progress("evaluating", json):
-            data, fitted = load_both(
-                model, table, asked, chosen, slides=slides, delimiter=delimiter
-            )
+            data, fitted = load_both(model, table, asked, chosen, several=True, **files)
+            from bagwise.cli import multiclass
             from bagwise.cli.workflow import evaluate_table
             from bagwise.models.metadata import seen_bags, seen_in_fit, seen_patients
 
-            scores = evaluate_table(fitted, data, seed)
+            several = hasattr(fitted, "estimators_")
+            scores = (
+                multiclass.evaluate_classes(fitted, data)
+                if several
+                else evaluate_table(fitted, data, seed)
+            )
         tell(data, json)
-        if json:
+        if several:
+            multiclass.show_class_scores(scores, json)
+        elif json:
             seen = int(seen_bags(fitted, data.bags).sum())
             shared = int(seen_patients(fitted, data.bags).sum())
             print_json({**scores, "bags_trained_on": seen, "bags_of_patients_trained_on": shared})
@@ -198,6 +222,7 @@ def report(
     instance_label: opt.InstanceLabel = None,
     group: opt.Group = None,
     coords: opt.Coords = None,
+    rep: opt.Rep = None,
     image: opt.ImageShape = None,
     title: opt.Title = None,
     compare: opt.CompareWith = None,
@@ -206,6 +231,9 @@ def report(
     cost: opt.Cost = None,
     output: opt.PageFile = None,
     slides: opt.Slides = None,
+    features_key: opt.FeaturesKey = None,
+    coords_key: opt.CoordsKey = None,
+    mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
     seed: opt.ResampleSeed = 0,
     force: opt.Force = False,
@@ -229,12 +257,11 @@ def report(
 
         path = output or default_name(table, ".report.html")
         check_result(path, [model, table, slides, compare], overwrite=force)
-        asked = columns(bag, label, instance_label, coords, group=group)
+        asked = columns(bag, label, instance_label, coords, group=group, rep=rep)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
         chosen = opt.threshold(sensitivity, specificity, cost)
         with progress("predicting", json):
-            data, fitted = load_both(
-                model, table, asked, chosen, slides=slides, delimiter=delimiter
-            )
+            data, fitted = load_both(model, table, asked, chosen, **files)
             from bagwise.models.persistence import load_two_class
             from bagwise.report import write_report
 

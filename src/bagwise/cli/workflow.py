@@ -65,6 +65,11 @@ def model_class(name: str) -> Any:
     return MODELS[kind]
 
 
+def has_classes(table: Table) -> bool:
+    """Whether the bags of a table are of more than two classes."""
+    return table.bags.y is not None and len(np.unique(table.bags.y)) > 2
+
+
 def fit_table(
     table: Table,
     *,
@@ -255,7 +260,7 @@ def bag_frame(model: Any, table: Table, found: Predictions, more: Decided) -> pd
     order = np.argsort(first, kind="stable")
     kept = [table.columns.bag, table.columns.label, table.columns.group]
     frame = table.rows.loc[:, [c for c in kept if c is not None]].iloc[first[order]]
-    _check_free(frame, ("n_instances", *PREDICTED, *more.of_bags))
+    check_free(frame, ("n_instances", *PREDICTED, *more.of_bags))
     names = np.asarray(class_names(model), dtype=object)
     return pd.DataFrame(
         {
@@ -295,14 +300,15 @@ def instance_frame(model: Any, table: Table, found: Predictions, more: Decided) 
         values |= {"p_given_labels": found.given[:, 1], "p_given_labels_std": found.given_std}
     values |= {f"bag_{name}": of_bag[bags.bag_index] for name, of_bag in more.of_bags.items()}
     values |= more.of_instances
-    _check_free(table.rows, tuple(values))
+    check_free(table.rows, tuple(values))
     back = np.empty(bags.n_instances, dtype=np.int64)
     back[bags.row_index] = np.arange(bags.n_instances)
     own = {c: table.rows[c].to_numpy() for c in table.rows.columns}
     return pd.DataFrame({**own, **{name: v[back].tolist() for name, v in values.items()}})
 
 
-def _check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
+def check_free(frame: pd.DataFrame, added: Sequence[str]) -> None:
+    """Raise where a table has a column already that predictions are written to."""
     if clash := [c for c in added if c in frame.columns]:
         raise TableError(
             f"the table already has the column {clash[0]!r}, which predictions are written to; "

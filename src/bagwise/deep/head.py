@@ -103,7 +103,7 @@ def calibrate_head(
     if reasons[0] is None:
         head.calibration_ = calibrate(found, T)
         head.left_out_bags_ = left_out_bags(found, some, T)
-        warn_of_left_out(head.calibration_, found, some, T, head._remedies)
+        warn_of_left_out(head.left_out_bags_.logits, found, some, T, head._remedies)
     known = known_labels(some, T)
     if reasons[1] is None:
         head.instance_calibration_ = calibrate_instances(

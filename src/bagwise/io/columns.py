@@ -45,6 +45,7 @@ class Columns:
     reliability: str | None = None  # of its label, likewise
     coords: tuple[str, ...] = ()
     features: tuple[str, ...] = ()  # names or patterns such as "f_*"
+    rep: str | None = None  # what stands for cells in files of AnnData: X_pca, a layer; None is X
 
     def named(self) -> list[str]:
         """All columns that are not features."""
@@ -59,7 +60,8 @@ class Columns:
     def to_dict(self) -> dict[str, Any]:
         """The columns as plain values, without the features."""
         plain: dict[str, Any] = {role: getattr(self, role) for role in ROLES}
-        return {**plain, "coords": list(self.coords)}
+        more = {} if self.rep is None else {"rep": self.rep}
+        return {**plain, "coords": list(self.coords), **more}
 
 
 def guess(

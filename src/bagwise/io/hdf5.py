@@ -1,4 +1,4 @@
-"""Patch features in HDF5, as CLAM and TRIDENT write them."""
+"""Patch features in HDF5, as CLAM, TRIDENT and STAMP write them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-import numpy as np
-
-from bagwise.core.files.reading import LARGE, MAX_EXPANSION, check_regular, one_error
+from bagwise.core.files.reading import (
+    LARGE,
+    MAX_EXPANSION,
+    UnreadableFileError,
+    check_regular,
+    one_error,
+)
 from bagwise.io.requirements import require
-from bagwise.io.slide_features import SlideFeatures, SlideFileError, check_slide, first_of
+from bagwise.io.slide_arrays import find_arrays, plain, slide_of
+from bagwise.io.slide_features import SlideFeatures, SlideFileError
 
 MAX_DEFLATED = 1100  # times: deflate, which packs best of the filters in use, reaches 1032
-SIZE_NAMES = ("patch_size_level0", "patch_size_lvl0", "patch_size_src")
 
 
-def read_slide_h5(path: str | os.PathLike[str]) -> SlideFeatures:
-    """Read the patch features of one slide from an HDF5 file of CLAM or TRIDENT.
+def read_slide_h5(
+    path: str | os.PathLike[str],
+    *,
+    features_key: str | None = None,
+    coords_key: str | None = None,
+) -> SlideFeatures:
+    """Read the patch features of one slide from an HDF5 file of CLAM, TRIDENT or STAMP.
 
-    The file has `features` (n, D), `coords` (n, 2) in pixels of level 0, and attributes on
-    `coords`, `features` or the file. The size of a patch at level 0 is `patch_size_level0`, or
-    `patch_size` times `downsample` (CLAM); with neither of the two it is not known and the grid
-    comes from the gaps of the coordinates alone.
+    The file has `features` or `feats` (n, D), `coords` (n, 2), and attributes on `coords`,
+    `features` or the file. CLAM and TRIDENT give coordinates in pixels of level 0; the size of a
+    patch there is `patch_size_level0`, or `patch_size` times `downsample` (CLAM). STAMP gives both
+    in micrometres (`unit`, `tile_size_um`), and `SlideFeatures.unit` says so. Where the size is not
+    known the grid comes from the gaps of the coordinates alone. Other names of the datasets are
+    `features_key` and `coords_key`.
     """
     name = os.fspath(path)
     with open_hdf5(name) as file:
-        return _read(require("h5py", what="reading HDF5 files", extra="io"), file, name)
+        h5py = require("h5py", what="reading HDF5 files", extra="io")
+        keys = find_arrays([str(k) for k in file], name, features_key, coords_key)
+        return _read(h5py, file, name, *keys)
 
 
 @contextmanager
@@ -40,50 +53,53 @@ def open_hdf5(path: str) -> Iterator[Any]:
         yield file
 
 
-def _read(h5py: Any, file: Any, name: str) -> SlideFeatures:
-    features = own_dataset(h5py, file, "features", name)
-    if features is None:
-        raise SlideFileError(
-            f"{name}: no dataset 'features'; there is {names_in(file)}; extract features first "
-            "(files of coordinates alone have none)"
-        )
-    coords = own_dataset(h5py, file, "coords", name)
-    located = coords is not None
-    attributes = _plain(file.attrs) | _plain(features.attrs)
-    if located:
-        attributes |= _plain(coords.attrs)
-    return check_slide(
-        _values(features, name),
-        _values(coords, name) if located else None,
-        _patch_size_level0(attributes),
-        attributes,
-        name,
-    )
+def _read(
+    h5py: Any, file: Any, name: str, features_key: str, coords_key: str | None
+) -> SlideFeatures:
+    features = own_dataset(h5py, file, features_key, name)
+    coords = None if coords_key is None else own_dataset(h5py, file, coords_key, name)
+    for key, found in ((features_key, features), (coords_key, coords)):
+        if found is None and key is not None:
+            raise SlideFileError(f"{name}: {key!r} is no dataset; name one in it, as in group/name")
+    attributes = plain(file.attrs) | plain(features.attrs)
+    if coords is not None:
+        attributes |= plain(coords.attrs)
+    places = None if coords is None else _values(coords, name)
+    return slide_of(_values(features, name), places, attributes, name)
 
 
-def own_dataset(h5py: Any, file: Any, key: str, name: str) -> Any:
+def own_dataset(
+    h5py: Any, file: Any, key: str, name: str, error: type[UnreadableFileError] = SlideFileError
+) -> Any:
     """The dataset of that name whose numbers are in this very file, or None.
 
     HDF5 can point to other files in three ways, by which a file of a few bytes would have any file
     of this machine read as features.
     """
-    steps = [step for step in key.split("/") if step]
-    for i in range(len(steps)):
-        link = file.get("/".join(steps[: i + 1]), getlink=True)
-        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
-            _refuse_elsewhere(name, key, "is a link")
+    check_links(h5py, file, key, name, error)
     found = file.get(key)
     if not isinstance(found, h5py.Dataset):
         return None
     if found.external:
-        _refuse_elsewhere(name, key, "keeps its numbers in other files")
+        _refuse_elsewhere(name, key, "keeps its numbers in other files", error)
     if found.is_virtual:
-        _refuse_elsewhere(name, key, "is made of datasets of other files")
+        _refuse_elsewhere(name, key, "is made of datasets of other files", error)
     return found
 
 
-def _refuse_elsewhere(name: str, key: str, how: str) -> NoReturn:
-    raise SlideFileError(
+def check_links(
+    h5py: Any, file: Any, key: str, name: str, error: type[UnreadableFileError] = SlideFileError
+) -> None:
+    """Raise where a step on the way to a dataset or group is a link, which may lead elsewhere."""
+    steps = [step for step in key.split("/") if step]
+    for i in range(len(steps)):
+        link = file.get("/".join(steps[: i + 1]), getlink=True)
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            _refuse_elsewhere(name, key, "is a link", error)
+
+
+def _refuse_elsewhere(name: str, key: str, how: str, error: type[UnreadableFileError]) -> NoReturn:
+    raise error(
         f"{name}: {key!r} {how}, and only what is in the file itself is read; copy the data into "
         "it (h5repack, or h5py: file.create_dataset(name, data=...))"
     )
@@ -99,29 +115,12 @@ def names_in(file: Any) -> str:
     return ", ".join(sorted(map(str, file)))[:200] or "nothing"
 
 
-def check_claim(dataset: Any, name: str) -> None:
+def check_claim(dataset: Any, name: str, error: type[UnreadableFileError] = SlideFileError) -> None:
     """Raise where a dataset claims more than its bytes can hold."""
     stored = int(dataset.id.get_storage_size())
     most = MAX_DEFLATED if dataset.nbytes <= LARGE else MAX_EXPANSION
     if dataset.nbytes > most * stored:
-        raise SlideFileError(
+        raise error(
             f"{name}: {dataset.name} claims shape {dataset.shape} but {stored} bytes are stored; "
-            "the file is damaged or was never filled; extract the features again"
+            "the file is damaged or was never filled; write it again"
         )
-
-
-def _patch_size_level0(attributes: dict[str, Any]) -> float | None:
-    """Side of a patch at full resolution, from the attributes of any of the tools."""
-    size = first_of(attributes, *SIZE_NAMES)
-    if size is not None:
-        return float(size)
-    patch, factor = attributes.get("patch_size"), attributes.get("downsample")
-    if patch is None or factor is None:
-        return None
-    return float(patch) * float(np.ravel(factor)[0])
-
-
-def _plain(attributes: Any) -> dict[str, Any]:
-    """Attributes as numbers and text."""
-    return {str(k): v.item() if np.ndim(v) == 0 and hasattr(v, "item") else v
-            for k, v in attributes.items()}  # fmt: skip

@@ -6,6 +6,7 @@ import csv
 import os
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,38 @@ from bagwise.io.columns import show_names
 from bagwise.io.frames import plain_values
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, slides_to_bags
+from bagwise.io.slide_zarr import read_slide_zarr
 from bagwise.io.streams import TableError
 from bagwise.io.torch_files import read_slide_pt
 
-READERS = {".h5": read_slide_h5, ".hdf5": read_slide_h5, ".pt": read_slide_pt}
+READERS: dict[str, Callable[..., SlideFeatures]] = {
+    ".h5": read_slide_h5,
+    ".hdf5": read_slide_h5,
+    ".zarr": read_slide_zarr,
+    ".pt": read_slide_pt,
+}
 FOLDERS = ("", "h5_files", "pt_files")  # CLAM keeps its files in folders below
 IMAGE_ENDINGS = (".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".bif")
 
 
-def read_slide(path: str | os.PathLike[str]) -> SlideFeatures:
-    """Read the patch features of one slide from a .h5 or .pt file."""
+def read_slide(
+    path: str | os.PathLike[str],
+    *,
+    features_key: str | None = None,
+    coords_key: str | None = None,
+) -> SlideFeatures:
+    """Read the patch features of one slide from a .h5, .zarr or .pt file.
+
+    `features_key` and `coords_key` name the arrays of .h5 and .zarr files, see `read_slide_h5`.
+    """
     ending = Path(path).suffix.lower()
     if ending not in READERS:
         raise SlideFileError(f"{path}: features are read from {', '.join(READERS)}, not {ending!r}")
-    return READERS[ending](path)
+    if ending == ".pt":
+        if features_key is not None or coords_key is not None:
+            raise ValueError(f"names of arrays are for .h5 and .zarr files, not for {path}")
+        return read_slide_pt(path)
+    return READERS[ending](path, features_key=features_key, coords_key=coords_key)
 
 
 @dataclass(frozen=True)
@@ -44,6 +63,7 @@ class SlideList:
     ids: NDArray[Any]
     y: NDArray[Any] | None
     groups: NDArray[Any] | None
+    patients: NDArray[Any] | None = None  # the bag of each slide, where it has several
 
 
 def read_slide_table(
@@ -55,20 +75,40 @@ def read_slide_table(
     label: str | None = "label",
     missing: str = "error",
     coords: str = "grid",
+    bag: str | None = None,
+    features_key: str | None = None,
+    coords_key: str | None = None,
 ) -> Bags:
     """Read the slides that a CSV lists as bags, with patients as groups.
 
     The features of slide `s` are in `folder` (or in its `h5_files`, `pt_files`) as `s.h5`,
-    `s.hdf5` or `s.pt`. `bags.ids` are the slides, `bags.groups` the cases, so `bags.split` and
-    scikit-learn's `GroupKFold` keep the slides of a patient together; `case=None` where the table
-    has no cases. Labels that are numbers become numbers; `label=None` reads unlabelled slides.
+    `s.hdf5`, `s.zarr` or `s.pt`. `bags.ids` are the slides, `bags.groups` the cases, so
+    `bags.split` and scikit-learn's `GroupKFold` keep the slides of a patient together; `case=None`
+    where the table has no cases. Labels that are numbers become numbers; `label=None` reads
+    unlabelled slides.
     `missing="drop"` leaves out slides without a file, with a warning. `coords`: see
-    `slides_to_bags`.
+    `slides_to_bags`. `bag="case_id"` makes one bag of all slides that have the same value in that
+    column; their labels must agree. `features_key`, `coords_key`: see `read_slide`.
     """
     check_choice("missing", missing, ("error", "drop"))
-    listed = list_slides(table, folder, case=case, slide=slide, label=label, missing=missing)
-    slides = [read_slide(path) for path in listed.paths]
-    return slides_to_bags(slides, listed.y, ids=listed.ids, groups=listed.groups, coords=coords)
+    listed = list_slides(
+        table, folder, case=case, slide=slide, label=label, missing=missing, bag=bag
+    )
+    keys = {"features_key": features_key, "coords_key": coords_key}
+    slides = [read_slide(path, **keys) for path in listed.paths]
+    return listed_bags(slides, listed, coords)
+
+
+def listed_bags(slides: list[SlideFeatures], listed: SlideList, coords: str = "grid") -> Bags:
+    """Bags of slides that were read, one for each or for each patient."""
+    if listed.patients is None:
+        return slides_to_bags(slides, listed.y, ids=listed.ids, groups=listed.groups, coords=coords)
+    try:
+        return slides_to_bags(
+            slides, listed.y, groups=listed.groups, coords=coords, patients=listed.patients
+        )
+    except ValueError as error:
+        raise TableError(str(error)) from error
 
 
 def list_slides(
@@ -79,10 +119,11 @@ def list_slides(
     slide: str,
     label: str | None,
     missing: str = "error",
+    bag: str | None = None,
 ) -> SlideList:
     """The slides of a CSV with their files; arguments are those of `read_slide_table`."""
     _check_folder(Path(folder))
-    columns = {"case": case, "slide": slide, "label": label}
+    columns = {"case": case, "slide": slide, "label": label, "bag": bag}
     rows = _read_rows(Path(table), {role: c for role, c in columns.items() if c is not None})
     paths = [_find(Path(folder), row[slide]) for row in rows]
     absent = [row[slide] for row, path in zip(rows, paths, strict=True) if path is None]
@@ -105,6 +146,7 @@ def list_slides(
         values(slide),
         None if label is None else plain_values(values(label), floats=True),
         None if case is None else values(case),
+        None if bag is None else values(bag),
     )
 
 
@@ -179,6 +221,6 @@ def _find(folder: Path, slide: str) -> Path | None:
         for stem in sorted(stems, key=len, reverse=True):
             for ending in READERS:
                 path = folder / below / f"{stem}{ending}"
-                if path.is_file():
+                if path.is_file() or (ending == ".zarr" and path.is_dir()):
                     return path
     return None

@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class TileImage:
+    """The tiles of one slide: `rows` of a table, which are those of its bags too."""
+
+    name: str
+    rows: slice
+    tile_size: float | None  # pixels, or None where the file does not say
+    unit: str = "px"
+
+
+@dataclass(frozen=True)
 class Table:
     """Bags with the rows of the table they came from."""
 
@@ -43,6 +53,7 @@ class Table:
     notes: tuple[str, ...]  # notes of guesses among them
     places: Places
     pixels: NDArray[Any] | None = None  # of the rows, where coords of the bags count grid cells
+    images: tuple[TileImage, ...] = ()  # of the rows, in their order, where they are tiles
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from bagwise.bags import Bags
 
 Array = NDArray[Any]
 
-_ROLES = ("bag", "label", "instance_label", "instance_id", "group")
+_ROLES = ("bag", "label", "instance_label", "instance_id", "group", "rep")
 
 
 def check_metadata(found: Any) -> dict[str, Any]:

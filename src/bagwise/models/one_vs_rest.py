@@ -73,6 +73,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     estimators_ : list of the K fitted models; their class 1 is the class, 0 the rest.
     multilabel_ : whether the model was fitted on a label matrix.
     n_features_in_ : number of features seen in `fit`.
+    metadata_ : where the model comes from, where the command line fitted it; saved in its file.
 
     Examples
     --------
@@ -300,6 +301,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             "models": fitted_states(self.estimators_),
             "n_features": self.n_features_in_,
             "feature_names": None if names is None else [str(n) for n in names],
+            "metadata": getattr(self, "metadata_", {}),
         }
 
     def __sklearn_tags__(self) -> Tags:

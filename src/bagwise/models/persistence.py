@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.core.files.codec import describe
 from bagwise.core.files.modelfile import ModelFileError, read_state, register_kernels, write_state
 from bagwise.models._base import BagClassifierMIL
+from bagwise.models.metadata import check_metadata
 from bagwise.models.one_vs_rest import OneVsRestMIL
 from bagwise.models.registry import MODELS
 from bagwise.models.states import (
@@ -81,6 +82,24 @@ def load(path: str | os.PathLike[str]) -> Any:
 def load_two_class(path: str | os.PathLike[str]) -> BagClassifierMIL:
     """Read a model of two classes; other models are refused."""
     model = load(path)
+    if isinstance(model, OneVsRestMIL):
+        raise ModelFileError(
+            f"{os.fspath(path)} holds a OneVsRestMIL of {len(model.classes_)} classes, and this "
+            "command is for two; `bagwise predict` and `bagwise evaluate` take it, and for the "
+            "rest fit one class against the others with a column of 0 and 1"
+        )
+    return _two_class(model, path)
+
+
+def load_classes(path: str | os.PathLike[str]) -> Any:
+    """Read a model of two classes, or a `OneVsRestMIL` with one class per bag."""
+    model = load(path)
+    if isinstance(model, OneVsRestMIL) and not model.multilabel_:
+        return model
+    return _two_class(model, path)
+
+
+def _two_class(model: Any, path: str | os.PathLike[str]) -> BagClassifierMIL:
     if not isinstance(model, BagClassifierMIL):
         raise ModelFileError(
             f"{os.fspath(path)} holds a {type(model).__name__}, but commands take one model of two "
@@ -117,6 +136,7 @@ def _one_vs_rest(state: Any) -> OneVsRestMIL:
         model.estimators_ = fitted_models(state["models"], len(model.classes_))
         model.n_features_in_ = int(state["n_features"])
         set_feature_names(model, state["feature_names"])
+        model.metadata_ = check_metadata(state.get("metadata", {}))
     except Exception as error:  # values of any type reach every check
         raise ModelFileError(f"not a complete OneVsRestMIL: {describe(error)}") from None
     return model

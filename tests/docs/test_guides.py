@@ -1,0 +1,55 @@
+"""The examples of guides that make their own files run, from top to bottom."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from command_line import good
+
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guide"
+BLOCK = re.compile(r"^```(python|sh)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Language and code of each block, padded so that line numbers are those of the page."""
+    text = (GUIDES / page).read_text(encoding="utf-8")
+    return [(m[1], "\n" * text.count("\n", 0, m.start(2)) + m[2]) for m in BLOCK.finditer(text)]
+
+
+def run_python(page: str) -> None:
+    namespace: dict[str, object] = {"__name__": "guide"}
+    found = [code for language, code in blocks(page) if language == "python"]
+    assert len(found) >= 2
+    for code in found:
+        exec(compile(code, page, "exec"), namespace)
+
+
+def run_commands(page: str) -> None:
+    lines = [
+        line for language, code in blocks(page) if language == "sh" for line in code.split("\n")
+    ]
+    calls = [words[1:] for words in map(shlex.split, lines) if words[:1] == ["bagwise"]]
+    assert calls
+    for call in calls:
+        good(*call)
+
+
+@pytest.mark.filterwarnings("ignore")  # those of anndata
+def test_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("anndata", reason='needs: pip install "bagwise[scverse]"')
+    monkeypatch.chdir(tmp_path)
+    run_python("cells.md")
+    run_commands("cells.md")
+    assert Path("cells.report.html").stat().st_size > 1000
+    assert Path("cells-with-p.h5ad").stat().st_size > 1000
+
+
+def test_molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rdkit", reason='needs: pip install "bagwise[molecules]"')
+    monkeypatch.chdir(tmp_path)
+    run_python("molecules.md")
+    assert Path("ibuprofen.png").stat().st_size > 1000
