@@ -58,7 +58,7 @@ def test_examples_are_python_and_show_their_figures(path: Path) -> None:
 
 
 def test_attention_example(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason='needs: pip install "bagwise[torch]"')
+    pytest.importorskip("torch", reason='needs: pip install ".[torch]"')
     run_example("plot_attention_and_gp", tmp_path)
 
 

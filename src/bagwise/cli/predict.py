@@ -25,6 +25,7 @@ def predict(
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
     scheduler: opt.Scheduler = None,
@@ -61,7 +62,7 @@ def predict(
                 slides=slides, delimiter=delimiter, tile_size=tile_size, coords=coords,
                 force=force, output=output == "-", given_labels=given_labels, label=label,
                 instance_label=instance_label, alpha=alpha, sensitivity=sensitivity,
-                specificity=specificity, cost=cost,
+                specificity=specificity, cost=cost, missing=missing,
             )  # fmt: skip
             folder = output or default_name(tables[0], ".predictions")
             predict_on_cluster(model, tables, columns(bag), scheduler, folder, instances, json)
@@ -72,6 +73,7 @@ def predict(
         how = {"instances": instances or given_labels, "tile_size": tile_size, "force": force}
         chosen = opt.threshold(sensitivity, specificity, cost)
         files = {"slides": slides, "delimiter": delimiter, "threshold": chosen}
+        files["missing"] = opt.missing_way(missing)
         predict_here(model, tables, asked, output, files, given_labels, alpha, json, **how)
 
 

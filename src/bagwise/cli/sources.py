@@ -17,6 +17,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.bags.messages import InputError
+from bagwise.bags.missing import filled
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
 from bagwise.io.annotations import annotate_bags
@@ -273,9 +274,9 @@ def predict_parts(
     """Have workers write the predictions for each file to `folder/part-00000.parquet`, ..."""
     _check_parquet(paths)
     skip = ("label", "instance_label")
-    parts = DaskBags.from_files(
-        paths, partial(_read, columns=columns, skip=skip, **remembered(model))
-    )
+    values = getattr(model, "metadata_", {}).get("medians")
+    read = partial(_read, columns=columns, skip=skip, medians=values, **remembered(model))
+    parts = DaskBags.from_files(paths, read)
     model.classes_ = np.asarray(class_names(model))  # what the columns p_... are called
     with naming(Places(folder, lines=False)):
         return list(parts.predict(model, client, folder, instances=instances))
@@ -300,21 +301,28 @@ def _look(path: str, columns: Columns) -> tuple[Columns, list[str], tuple[str, .
     return replace(table.columns, features=()), list(table.bags.feature_names), table.notes
 
 
-def _read(path: str, columns: Columns, **how: Any) -> Bags:
-    """The bags of a file, on a worker."""
-    return _as_fitted(read_table(path, columns, **how).bags, how)
+def _read(path: str, columns: Columns, medians: Any = None, **how: Any) -> Bags:
+    """The bags of a file, on a worker, with a model's medians where values are missing."""
+    bags = _as_fitted(read_table(path, columns, **how).bags, how)
+    return bags if medians is None else filled(bags, medians)
 
 
 def load_both(
-    model: str, table: str, asked: Columns, threshold: dict[str, float] | None = None, **files: Any
+    model: str,
+    table: str,
+    asked: Columns,
+    threshold: dict[str, float] | None = None,
+    missing: str | None = None,
+    **files: Any,
 ) -> tuple[Table, Any]:
     """The table and the model, the model first: it knows the columns.
 
-    A `threshold` that is asked for is chosen.
+    A `threshold` that is asked for is chosen; `missing` is what is done with missing values.
     """
+    from bagwise.cli.missing import for_model
     from bagwise.models.persistence import load_two_class
 
     fitted = load_two_class(model)
     if threshold:
         fitted.choose_threshold(**threshold)
-    return read_for_model(fitted, table, asked, **files), fitted
+    return for_model(read_for_model(fitted, table, asked, **files), fitted, missing), fitted

@@ -41,6 +41,7 @@ def suggest(
     coords: opt.Coords = None,
     tile_size: opt.TileSize = None,
     output: SuggestionFile = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
     force: opt.Force = False,
@@ -71,7 +72,12 @@ def suggest(
             raise ValueError(f"--tile-size is for GeoJSON, but {path} is a table; leave it out")
         asked = columns(bag, label, instance_label, coords)
         with progress("looking for questions", json or path == "-"):
-            data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
+            files: dict[str, Any] = {
+                "slides": slides,
+                "delimiter": delimiter,
+                "missing": opt.missing_way(missing),
+            }
+            data, fitted = load_both(model, table, asked, **files)
             chosen, found = suggested(fitted, data, number, bags=bags)
             if is_geojson(path):
                 write_annotations(data, found, chosen, path, tile_size, force=force)

@@ -45,6 +45,7 @@ def fit(
     annotations: opt.Annotations = None,
     classes: opt.AnnotatedClasses = None,
     tile_size: opt.TileSize = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
     seed: opt.Seed = 0,
@@ -75,7 +76,7 @@ def fit(
         if scheduler is not None:
             refuse_beside_scheduler(
                 slides=slides, delimiter=delimiter, valid=valid, weight=weight,
-                annotations=annotations,
+                annotations=annotations, missing=missing,
             )  # fmt: skip
         if slides is not None and weight is not None:
             raise ValueError(
@@ -87,6 +88,7 @@ def fit(
         chosen = opt.parse_settings(settings or [])
         how = {"model": model, "positive": positive, "seed": seed, "settings": chosen}
         how["threshold"] = opt.threshold(sensitivity, specificity, cost)
+        how["missing"] = opt.missing_way(missing)
         files |= {"annotations": annotations, "tile_size": tile_size}
         files["classes"] = opt.annotated_classes(classes)
         fit_and_save(tables, asked, scheduler, files, output, force, json, valid=valid, **how)
@@ -131,6 +133,7 @@ def evaluate(
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
     seed: opt.ResampleSeed = 0,
@@ -150,10 +153,10 @@ def evaluate(
         from bagwise.cli.sources import load_both
 
         asked = columns(bag, label, instance_label, group=group)
-        chosen = opt.threshold(sensitivity, specificity, cost)
+        chosen, gaps = opt.threshold(sensitivity, specificity, cost), opt.missing_way(missing)
         with progress("evaluating", json):
             data, fitted = load_both(
-                model, table, asked, chosen, slides=slides, delimiter=delimiter
+                model, table, asked, chosen, gaps, slides=slides, delimiter=delimiter
             )
             from bagwise.cli.workflow import evaluate_table
             from bagwise.models.metadata import seen_bags, seen_in_fit, seen_patients
@@ -185,6 +188,7 @@ def report(
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
     output: opt.PageFile = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
     seed: opt.ResampleSeed = 0,
@@ -210,10 +214,10 @@ def report(
         path = output or default_name(table, ".report.html")
         check_result(path, [model, table], overwrite=force)
         asked = columns(bag, label, instance_label, coords, group=group)
-        chosen = opt.threshold(sensitivity, specificity, cost)
+        chosen, gaps = opt.threshold(sensitivity, specificity, cost), opt.missing_way(missing)
         with progress("predicting", json):
             data, fitted = load_both(
-                model, table, asked, chosen, slides=slides, delimiter=delimiter
+                model, table, asked, chosen, gaps, slides=slides, delimiter=delimiter
             )
             from bagwise.models.persistence import load_two_class
             from bagwise.report import write_report
