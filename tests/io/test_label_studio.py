@@ -57,7 +57,7 @@ def test_ids_may_be_numbers_and_have_other_names(tmp_path: Path) -> None:
             "data": {"scan": 3, "slice": "11"},
             **{k: v for k, v in task(0, 0, "Tumor").items() if k != "data"},
         }
-    ]  # noqa: E501
+    ]
     found = read(tmp_path, tasks, bags, bag="scan", instance="slice")
     np.testing.assert_array_equal(found, [np.nan, 1])
 

@@ -276,7 +276,8 @@ class Bags(BagSources):
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
             "Bags are not one array; use bags.X for the instances, bags.y for labels; to apply a "
-            "scikit-learn transformer, wrap it: bagwise.InstanceTransformer(StandardScaler())"
+            "scikit-learn transformer, wrap it: bagwise.InstanceTransformer(StandardScaler()); "
+            "BaggingClassifier and AdaBoostClassifier make arrays too: use VotingClassifier"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from bagwise.bags import Bags
 from bagwise.bags.missing import complete_instances, filled, medians, missing_cells, refuse_missing
 from bagwise.bags.rows import column_range, is_elsewhere
-from bagwise.cli.sources import naming
 from bagwise.core.files.modelfile import ModelFileError
 from bagwise.io.tables import Table
 
@@ -30,8 +29,7 @@ def for_fit(table: Table, missing: str | None) -> tuple[Table, list[str]]:
     if column is None or way == "median":
         return table, []
     if way == "error":
-        with naming(table.places):
-            refuse_missing(bags, column, "a model", REMEDY)
+        refuse_missing(bags, column, "a model", REMEDY)
     return _without_rows(table)
 
 
@@ -55,8 +53,7 @@ def for_model(table: Table, model: Any, missing: str | None) -> Table:
     if column is None:
         return table
     if way == "error":
-        with naming(table.places):
-            refuse_missing(table.bags, column, type(model).__name__, REMEDY)
+        refuse_missing(table.bags, column, type(model).__name__, REMEDY)
     if way == "drop":
         table, notes = _without_rows(table)
         return replace(table, notes=(*table.notes, *notes))
@@ -87,8 +84,7 @@ def _first_incomplete(bags: Bags) -> int | None:
 
 
 def _without_rows(table: Table) -> tuple[Table, list[str]]:
-    with naming(table.places):
-        kept = complete_instances(table.bags)
+    kept = complete_instances(table.bags)
     n = table.bags.n_instances
     note = f"missing values: {n - kept.n_instances} of {n} rows were left out"
     return replace(table, bags=kept), [note]

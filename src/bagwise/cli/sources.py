@@ -325,4 +325,6 @@ def load_both(
     fitted = load_two_class(model)
     if threshold:
         fitted.choose_threshold(**threshold)
-    return for_model(read_for_model(fitted, table, asked, **files), fitted, missing), fitted
+    data = read_for_model(fitted, table, asked, **files)
+    with naming(data.places):
+        return for_model(data, fitted, missing), fitted

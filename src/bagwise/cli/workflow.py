@@ -84,7 +84,8 @@ def fit_table(
     The model that is returned is the one that was scored: it has not seen the held-out bags,
     whose ids are in `metadata_["held_out"]`. `missing` is what is done with missing values.
     """
-    table, gaps = for_fit(table, missing)
+    with naming(table.places):
+        table, gaps = for_fit(table, missing)
     assert table.bags.y is not None
     classes, note = choose_classes(table.bags.y, positive)
     bags = table.bags.with_labels((table.bags.y == classes[1]).astype(np.int64))

@@ -178,6 +178,8 @@ def rows_state(transformer: Any) -> tuple[str, Any, Any]:
     if getattr(transformer, "add_indicator", False):
         raise ModelFileError("a SimpleImputer with add_indicator=True cannot be written to a file")
     fitted = {name: getattr(transformer, name) for name in _ROW_TRANSFORMERS[cls]}
+    if cls is SimpleImputer:  # of a constant they are objects
+        fitted["statistics_"] = np.asarray(fitted["statistics_"], dtype=np.float64)
     parameters = transformer.get_params()
     if "random_state" in parameters:
         parameters["random_state"] = None  # transforming draws nothing

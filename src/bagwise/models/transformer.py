@@ -186,8 +186,11 @@ def _check_transformer(transformer: Any) -> None:
 
 def _requires_labels(transformer: Any) -> bool:
     # SelectKBest and the like deny that they require y, since a score function of the user's
-    # might not; all of scikit-learn's do.
-    return bool(get_tags(transformer).target_tags.required) or hasattr(transformer, "score_func")
+    # might not; all of scikit-learn's do. SelectFromModel requires what its estimator does.
+    if get_tags(transformer).target_tags.required or hasattr(transformer, "score_func"):
+        return True
+    inner = getattr(transformer, "estimator", None)
+    return hasattr(inner, "fit") and bool(get_tags(inner).target_tags.required)
 
 
 def _instance_targets(bags: Bags, y: ArrayLike | None, transformer: Any) -> NDArray[Any]:
