@@ -5,7 +5,7 @@ Attention features with a Gaussian process head
 A convolutional network with attention learns from bag labels which digits matter. Its attention
 weights say what it looked at, but they are no probabilities: they sum to 1 in negative bags too.
 A Gaussian process on the network's features gives each digit a probability and its uncertainty.
-Needs PyTorch: ``pip install "bagwise[torch]"``.
+Needs PyTorch: ``pip install ".[torch]"`` in a clone.
 """
 
 # %%

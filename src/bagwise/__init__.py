@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the public names, each once: type checkers read them, and s
     from bagwise import densities as densities
     from bagwise import detection as detection
     from bagwise import distributed as distributed
+    from bagwise import inspection as inspection
     from bagwise import io as io
     from bagwise import kernels as kernels
     from bagwise import metrics as metrics

@@ -88,7 +88,7 @@ def test_demo_without_matplotlib_exits_2(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = run("demo", "--output", str(tmp_path / "out"))
     assert result.exit_code == 2
-    assert 'pip install "bagwise[plot]"' in result.output + result.stderr
+    assert 'pip install ".[plot]"' in result.output + result.stderr
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
@@ -101,7 +101,7 @@ def test_missing_packages_name_the_extra(
     assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert 'pip install "bagwise[cli]"' in said
+    assert 'pip install ".[cli]"' in said
 
 
 def test_other_import_errors_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:

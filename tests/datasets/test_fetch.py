@@ -302,7 +302,7 @@ def test_second_source_after_the_first(
 def test_without_pooch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)
     monkeypatch.delenv("BAGWISE_DATA", raising=False)
-    with pytest.raises(ImportError, match=r'pip install "bagwise\[datasets\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[datasets\]"'):
         datasets.fetch_fox()
 
 

@@ -17,7 +17,7 @@ from bagwise.deep import AttentionFeatures, AttentionMIL
 from toy_bags import separable_bags
 
 torch = pytest.importorskip(
-    "torch", reason='networks need PyTorch: pip install "bagwise[torch]", or make test-torch'
+    "torch", reason='networks need PyTorch: pip install ".[torch]", or make test-torch'
 )
 
 POOLINGS = ["gated", "attention", "mean", "max"]

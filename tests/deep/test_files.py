@@ -14,10 +14,10 @@ import bagwise as bw
 from bagwise.deep import AttentionMIL, load_network
 
 torch = pytest.importorskip(
-    "torch", reason='networks need PyTorch: pip install "bagwise[torch]", or make test-torch'
+    "torch", reason='networks need PyTorch: pip install ".[torch]", or make test-torch'
 )
 safetensors = pytest.importorskip(
-    "safetensors.torch", reason='saving networks needs: pip install "bagwise[torch]"'
+    "safetensors.torch", reason='saving networks needs: pip install ".[torch]"'
 )
 
 

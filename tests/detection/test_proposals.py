@@ -88,9 +88,7 @@ def test_images_that_are_none(image: np.ndarray) -> None:
 
 
 def test_selective_search() -> None:
-    pytest.importorskip(
-        "cv2.ximgproc", reason='selective search needs: pip install "bagwise[detection]"'
-    )
+    pytest.importorskip("cv2.ximgproc", reason='selective search needs: pip install ".[detection]"')
     image = np.zeros((64, 64))
     image[20:40, 10:30] = 1.0
     boxes = SelectiveSearch()(image)

@@ -63,7 +63,7 @@ def test_conformers_example(tmp_path: Path) -> None:
 
 
 def test_attention_example(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason='needs: pip install "bagwise[torch]"')
+    pytest.importorskip("torch", reason='needs: pip install ".[torch]"')
     run_example("plot_attention_and_gp", tmp_path)
 
 

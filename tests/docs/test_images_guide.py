@@ -15,9 +15,9 @@ FENCE = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTA
 
 def write_files(folder: Path) -> None:
     """Twelve slides of six patients, a thumbnail, two CT scans."""
-    h5py = pytest.importorskip("h5py", reason='needs: pip install "bagwise[io]"')
-    image = pytest.importorskip("PIL.Image", reason='needs: pip install "bagwise[io]"')
-    pytest.importorskip("pydicom", reason='needs: pip install "bagwise[io]"')
+    h5py = pytest.importorskip("h5py", reason='needs: pip install ".[io]"')
+    image = pytest.importorskip("PIL.Image", reason='needs: pip install ".[io]"')
+    pytest.importorskip("pydicom", reason='needs: pip install ".[io]"')
     rng = np.random.default_rng(0)
     (folder / "features").mkdir()
     rows = ["case_id,slide_id,label"]
@@ -38,7 +38,7 @@ def write_files(folder: Path) -> None:
 
 
 def test_examples_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch", reason='networks need PyTorch: pip install "bagwise[torch]"')
+    pytest.importorskip("torch", reason='networks need PyTorch: pip install ".[torch]"')
     write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")

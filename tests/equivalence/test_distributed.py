@@ -495,7 +495,7 @@ def test_schedulers_that_do_not_answer(tables: Path, monkeypatch: pytest.MonkeyP
         assert f"the Dask scheduler at {address} has no workers" in said
     monkeypatch.setitem(sys.modules, "distributed", None)
     said = refused("fit", a, *COLUMNS, "--scheduler", "tcp://127.0.0.1:9", "-o", "x.bagwise")
-    assert 'pip install "bagwise[dask]"' in said
+    assert 'pip install ".[dask]"' in said
 
 
 @pytest.mark.parametrize("n", [0, -1, 2.5])

@@ -13,7 +13,7 @@ from bagwise.io import DicomError, read_dicom_bags, read_dicom_series, window, w
 from ct_slices import write_slice
 
 pydicom = pytest.importorskip(
-    "pydicom", reason='reading DICOM needs the extra: pip install "bagwise[io]"'
+    "pydicom", reason='reading DICOM needs the extra: pip install ".[io]"'
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from bagwise.io import ImageFileError, read_image, read_image_folders
 
 Image = pytest.importorskip(
-    "PIL.Image", reason='reading images needs the extra: pip install "bagwise[io]"'
+    "PIL.Image", reason='reading images needs the extra: pip install ".[io]"'
 )
 
 

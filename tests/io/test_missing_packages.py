@@ -40,7 +40,7 @@ def test_missing_packages_name_the_extra(
     module: str, extra: str, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf'pip install "bagwise\[{extra}\]"'):
+    with pytest.raises(ImportError, match=rf'pip install "\.\[{extra}\]"'):
         call()
 
 
@@ -52,4 +52,4 @@ def test_commands_name_the_extra_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     result = CliRunner().invoke(cli.build_app(), command)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert 'pip install "bagwise[io]"' in result.stderr
+    assert 'pip install ".[io]"' in result.stderr

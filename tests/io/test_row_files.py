@@ -90,8 +90,9 @@ def test_missing_values_are_found(tmp_path: Path) -> None:
     X[17, 1] = np.nan
     with h5py.File(tmp_path / "nan.h5", "w") as file:
         file["features"] = X
+    bags = bw.Bags.from_arrays(Hdf5Rows(tmp_path / "nan.h5"), IDS, y=Y)
     with pytest.raises(ValueError, match=r"contains NaN: bag 3, row 2"):
-        bw.Bags.from_arrays(Hdf5Rows(tmp_path / "nan.h5"), IDS, y=Y)
+        bw.ProbitVGPMIL().fit(bags)
 
 
 def test_wrong_files_are_named(tmp_path: Path) -> None:

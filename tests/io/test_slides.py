@@ -24,7 +24,7 @@ from bagwise.io import (
 )
 from bagwise.io.slide_tables import list_folder
 
-h5py = pytest.importorskip("h5py", reason='reading HDF5 needs the extra: pip install "bagwise[io]"')
+h5py = pytest.importorskip("h5py", reason='reading HDF5 needs the extra: pip install ".[io]"')
 
 # Cells of a slide as (column, row): an L of four patches and one by itself.
 CELLS = np.array([[0, 0], [1, 0], [2, 0], [2, 1], [5, 3]])
@@ -249,7 +249,7 @@ class Bomb:
 
 
 def test_pt_features(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason='.pt files need: pip install "bagwise[torch]"')
+    torch = pytest.importorskip("torch", reason='.pt files need: pip install ".[torch]"')
     torch.save(torch.ones(5, 3, dtype=torch.bfloat16), tmp_path / "a.pt")
     assert read_slide_pt(tmp_path / "a.pt").features.tolist() == np.ones((5, 3)).tolist()
     content = {"features": torch.ones(5, 3), "coords": torch.tensor(CELLS * 512)}
@@ -263,7 +263,7 @@ def test_pt_features(tmp_path: Path) -> None:
 
 
 def test_pt_with_code_inside_runs_nothing(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason='.pt files need: pip install "bagwise[torch]"')
+    torch = pytest.importorskip("torch", reason='.pt files need: pip install ".[torch]"')
     trace = tmp_path / "trace"
     torch.save({"features": Bomb(trace)}, tmp_path / "zip.pt")
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb(trace), protocol=2))
@@ -276,7 +276,7 @@ def test_pt_with_code_inside_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_damaged_pt(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason='.pt files need: pip install "bagwise[torch]"')
+    torch = pytest.importorskip("torch", reason='.pt files need: pip install ".[torch]"')
     buffer = io.BytesIO()
     torch.save(torch.ones(50, 50), buffer)
     for name, data in [("cut", buffer.getvalue()[:900]), ("text", b"hello"), ("none", b"")]:

@@ -131,7 +131,7 @@ def test_the_command_line_shows_it_on_terminals_only(
 
 def test_rich_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
-    with pytest.raises(ImportError, match=r'pip install "bagwise\[cli\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[cli\]"'):
         Progress()
 
 

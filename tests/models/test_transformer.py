@@ -110,7 +110,7 @@ def test_errors(bags: Bags) -> None:
     with pytest.raises(ValueError, match="one row per instance: 12; got 6"):
         InstanceTransformer(FunctionTransformer(lambda X: X[::2])).fit_transform(bags)
     with (
-        pytest.raises(ValueError, match="contains NaN: bag 0"),
-        np.errstate(invalid="ignore"),
+        pytest.raises(ValueError, match=r"contains infinity.*: bag 0"),
+        np.errstate(divide="ignore"),
     ):
-        InstanceTransformer(FunctionTransformer(lambda X: np.log(X - 100))).fit_transform(bags)
+        InstanceTransformer(FunctionTransformer(lambda X: np.log(0 * X))).fit_transform(bags)

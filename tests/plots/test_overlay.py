@@ -11,7 +11,7 @@ import pytest
 from bagwise.bags.boxes import Box, Detection
 from bagwise.plots import plot_ct_montage, plot_detections, plot_slide_heatmap
 
-pytest.importorskip("matplotlib", reason='figures need: pip install "bagwise[plot]"')
+pytest.importorskip("matplotlib", reason='figures need: pip install ".[plot]"')
 
 
 def drawn(figure: Any) -> int:

@@ -111,7 +111,7 @@ def test_no_bags_are_refused(bags: Bags) -> None:
 def test_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch, bags: Bags) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r'pip install "bagwise\[plot\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[plot\]"'):
         require_matplotlib()
-    with pytest.raises(ImportError, match=r'pip install "bagwise\[plot\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[plot\]"'):
         ImageBagsDisplay.from_predictions(bags, (2, 3), np.zeros(8))

@@ -133,5 +133,5 @@ def test_missing_jinja2_names_the_extra(
     model: ProbitVGPMIL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r'pip install "bagwise\[report\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[report\]"'):
         build_report(model, make_bags())

@@ -211,10 +211,11 @@ def _reject_text(values: Any, name: str) -> None:
 
 
 def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
-    """Check that X is a real (n, D) array and make it float; finiteness comes later.
+    """Check that X is a real (n, D) array and make it float.
 
-    Sparse matrices become `SparseRows`; float32 and float64 arrays come back without a copy.
-    Non-finite features are looked for by `check_finite`, which can name the bag.
+    Sparse matrices become `SparseRows`; float32 and float64 arrays come back without a copy,
+    float16 becomes float32.
+    Infinite features are looked for by `refuse_infinities`, which can name the bag.
     """
     if isinstance(X, RowSource):  # says its shape and dtype, and is read in blocks later
         return cast(Array, X)
@@ -226,14 +227,17 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     columns = getattr(X, "columns", None)
     if columns is not None and len(set(columns)) < len(columns):
         raise ValueError(f"column names must be distinct; got {list(columns)}; rename some")
+    if hasattr(X, "__arrow_c_stream__") and hasattr(X, "to_numpy") and not has_index(X):
+        X = X.to_numpy()  # of polars, whose precision is kept
     if sparse.issparse(X):
         X = _checked_sparse(X)
     else:
         _reject_text(X, "X")
+    half = getattr(X, "dtype", None) == np.float16
     checked = check_array(
         X,
         accept_sparse="csr",
-        dtype=[np.float64, np.float32],
+        dtype=np.float32 if half else [np.float64, np.float32],
         ensure_all_finite=False,
         estimator=estimator_name,
         input_name="X",
@@ -260,43 +264,38 @@ def check_sortable(X: Any) -> None:
         )
 
 
-def check_finite(
+def refuse_infinities(
     X: Array, offsets: Array, ids: Array, row_index: Array, names: tuple[str, ...] | None
 ) -> None:
-    """Raise, naming bag, row and feature, if X has a NaN or infinite entry."""
-    if isinstance(X, SparseRows) and np.all(np.isfinite(X.matrix.data)):
+    """Raise, naming bag, row and feature, if X has an infinite entry.
+
+    NaN stands for a value that is missing, which bags carry and models refuse.
+    """
+    if isinstance(X, SparseRows) and not np.any(np.isinf(X.matrix.data)):
         return
     for part in blocks(len(X)):  # which need a few MB however large X is
         block = X[part]
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.sum(block)):  # no temporary; a finite sum has finite terms
                 continue
-        bad = ~np.isfinite(block)
+        bad = np.isinf(block)
         if bad.any():
             row, column = np.unravel_index(int(np.argmax(bad)), bad.shape)
-            _raise_non_finite(X, part.start + int(row), int(column), offsets, ids, row_index, names)
+            at = part.start + int(row)
+            raise InputError(
+                f"Input X contains infinity or a value too large for {X.dtype!r}: "
+                f"{cell(at, int(column), offsets, ids, names)}; features must be finite: correct "
+                "the entry, or make it NaN if it is missing and fill it in "
+                "(sklearn.impute.SimpleImputer)",
+                int(row_index[at]),
+            )
 
 
-def _raise_non_finite(
-    X: Array,
-    row: int,
-    column: int,
-    offsets: Array,
-    ids: Array,
-    row_index: Array,
-    names: tuple[str, ...] | None,
-) -> None:
-    what = "NaN"
-    if np.isinf(X[row][column]):
-        what = f"infinity or a value too large for {X.dtype!r}"
+def cell(row: int, column: int, offsets: Array, ids: Array, names: tuple[str, ...] | None) -> str:
+    """How an error names an entry of X: bag, row and feature."""
     bag = int(np.searchsorted(offsets, row, side="right")) - 1
     feature = str(column) if names is None else f"{column} ({names[column]!r})"
-    raise InputError(
-        f"Input X contains {what}: bag {show(ids[bag])}, row {row - offsets[bag]} of that bag "
-        f"({ROW}), feature {feature}; features must be finite: drop such instances, or fill them "
-        "in first, e.g. with sklearn.impute.SimpleImputer",
-        int(row_index[row]),
-    )
+    return f"bag {show(ids[bag])}, row {row - offsets[bag]} of that bag ({ROW}), feature {feature}"
 
 
 def check_instance_labels(labels: Any, n_rows: int) -> NDArray[np.float64]:

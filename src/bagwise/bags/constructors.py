@@ -155,7 +155,7 @@ class BagSources:
         instance_id: str | None = BY_NAME,
         positive: Any = None,
     ) -> Self:
-        """Build bags from a pandas table with one row per instance.
+        """Build bags from a table with one row per instance, of pandas, polars or pyarrow.
 
         `label` and `group` name columns that are constant inside a bag (`label=None`: no labels).
         Columns that `to_frame` writes (`instance_label`, `group`, `instance_id`, `coord_0`, ...)
@@ -176,6 +176,7 @@ class BagSources:
         """
         asked = {"instance_label": instance_label, "coords": coords, "group": group}
         asked |= {"instance_id": instance_id, "bag": bag, "label": label}
+        df = inputs.as_pandas(df)
         inputs.check_is_frame(df, features)
         found, guessed = recognise(df, asked, features)
         used = [c for role, c in found.items() if c is not None and role != "coords"]

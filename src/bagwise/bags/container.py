@@ -14,13 +14,14 @@ from bagwise.bags.checks import Array
 from bagwise.bags.constructors import BagSources
 from bagwise.bags.frame_columns import own_columns
 from bagwise.bags.labels import bag_labels, in_bag_order
-from bagwise.bags.messages import count, describe_labels
+from bagwise.bags.messages import in_words
+from bagwise.bags.pictured import as_html
 from bagwise.bags.subsets import check_concat, held_out, offsets_of, resolve_key, taken
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_PER_ROW = ("X", "instance_labels", "coords", "instance_ids", "row_index")
+PER_ROW = ("X", "instance_labels", "coords", "instance_ids", "row_index")
 _PER_BAG = ("y", "ids", "groups")
 _OPTIONAL = ("y", "instance_labels", "coords", "instance_ids", "groups", "feature_names")
 
@@ -33,7 +34,8 @@ class Bags(BagSources):
     Attributes
     ----------
     X : (N, D) features, float32 or float64; the rows of a bag are adjacent. Those of a sparse
-        matrix stay sparse, in `X.matrix`.
+        matrix stay sparse, in `X.matrix`. NaN is a missing value, which no model takes: fill it
+        in, e.g. by `InstanceTransformer(SimpleImputer())` before the model.
     offsets : (B + 1,) int64; bag b has the rows `offsets[b]:offsets[b + 1]`.
     y : (B,) bag labels of any type, or None.
     ids : (B,) bag ids; they may repeat after `bags[[0, 0]]` or `concat`.
@@ -54,7 +56,7 @@ class Bags(BagSources):
     array([1., 3.])
     """
 
-    __slots__ = (*_PER_ROW, *_PER_BAG, "__weakref__", "feature_names", "offsets")
+    __slots__ = (*PER_ROW, *_PER_BAG, "__weakref__", "feature_names", "offsets")
 
     X: Array
     offsets: NDArray[np.int64]
@@ -77,7 +79,7 @@ class Bags(BagSources):
     def _build(cls, **fields: Any) -> Bags:
         """Make a Bags of parts that are valid already."""
         self = object.__new__(cls)
-        for name in (*_PER_ROW, *_PER_BAG, "offsets", "feature_names"):
+        for name in (*PER_ROW, *_PER_BAG, "offsets", "feature_names"):
             object.__setattr__(self, name, _read_only(fields.get(name)))
         return self
 
@@ -85,7 +87,7 @@ class Bags(BagSources):
     def _checked(
         cls, X: Array, offsets: Array, ids: Array, order: Array | None, **more: Any
     ) -> Bags:
-        """Check the optional parts, put rows in `order`, and look for non-finite features."""
+        """Check the optional parts, put rows in `order`, and look for infinities."""
         n_rows, n_bags = len(X), len(offsets) - 1
         rows: dict[str, Any] = {"X": X, "row_index": np.arange(n_rows, dtype=np.int64)}
         if more.get("instance_labels") is not None:
@@ -104,7 +106,7 @@ class Bags(BagSources):
             groups = in_bag_order(more["groups"], ids, "groups", building=True)
             per_bag["groups"] = check.check_per_bag(groups, n_bags, n_rows, "groups")
         names = inputs.check_feature_names(more.get("feature_names"), X.shape[1])
-        check.check_finite(rows["X"], offsets, ids, rows["row_index"], names)
+        check.refuse_infinities(rows["X"], offsets, ids, rows["row_index"], names)
         return cls._build(**rows, **per_bag, offsets=offsets, ids=ids, feature_names=names)
 
     @classmethod
@@ -123,7 +125,7 @@ class Bags(BagSources):
             raise TypeError(f"concat takes a list of Bags; got {found}; see Bags.from_list")
         check_concat(parts, _OPTIONAL)
         fields: dict[str, Any] = {"feature_names": parts[0].feature_names}
-        for name in (*_PER_ROW, *_PER_BAG):
+        for name in (*PER_ROW, *_PER_BAG):
             if getattr(parts[0], name) is not None:
                 fields[name] = inputs.joined([getattr(p, name) for p in parts])
         fields["row_index"] = np.arange(len(fields["X"]), dtype=np.int64)
@@ -185,7 +187,7 @@ class Bags(BagSources):
                 "to drop instances build new Bags"
             )
         names = inputs.check_feature_names(feature_names, X.shape[1])
-        check.check_finite(X, self.offsets, self.ids, self.row_index, names)
+        check.refuse_infinities(X, self.offsets, self.ids, self.row_index, names)
         return self._replace(X=X, feature_names=names)
 
     def to_frame(self) -> pd.DataFrame:
@@ -258,7 +260,7 @@ class Bags(BagSources):
             offsets = offsets_of(self.sizes[chosen])
             shift = self.offsets[chosen] - offsets[:-1]
             rows = np.arange(offsets[-1]) + np.repeat(shift, np.diff(offsets))
-        fields = {k: taken(getattr(self, k), rows) for k in _PER_ROW}
+        fields = {k: taken(getattr(self, k), rows) for k in PER_ROW}
         fields |= {k: taken(getattr(self, k), chosen) for k in _PER_BAG}
         return self._build(**fields, offsets=offsets, feature_names=self.feature_names)
 
@@ -274,7 +276,8 @@ class Bags(BagSources):
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
             "Bags are not one array; use bags.X for the instances, bags.y for labels; to apply a "
-            "scikit-learn transformer, wrap it: bagwise.InstanceTransformer(StandardScaler())"
+            "scikit-learn transformer, wrap it: bagwise.InstanceTransformer(StandardScaler()); "
+            "BaggingClassifier and AdaBoostClassifier make arrays too: use VotingClassifier"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -282,17 +285,13 @@ class Bags(BagSources):
 
     def __repr__(self) -> str:
         extras = [k for k in _OPTIONAL[1:] if getattr(self, k) is not None]
-        low, high = (self.sizes.min(), self.sizes.max()) if len(self) else (0, 0)
-        parts = [
-            count(len(self), "bag") + describe_labels(self.y),
-            f"{count(self.n_instances, 'instance')} x {count(self.n_features, 'feature')}, "
-            + (f"{low}-{high} per bag" if low < high else f"{low} per bag"),
-            str(self.dtype),
-        ]
-        return f"Bags({'; '.join(parts)}{'; with ' + ', '.join(extras) if extras else ''})"
+        return f"Bags({'; '.join(in_words(self))}{'; with ' + ', '.join(extras) if extras else ''})"
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     def _fields(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in (*_PER_ROW, *_PER_BAG, "offsets", "feature_names")}
+        return {k: getattr(self, k) for k in (*PER_ROW, *_PER_BAG, "offsets", "feature_names")}
 
     def _replace(self, **changes: Any) -> Bags:
         return self._build(**{**self._fields(), **changes})

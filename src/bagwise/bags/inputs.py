@@ -42,6 +42,7 @@ REMEDY = (
     "pandas.read_csv(file, sep=';', decimal=',')"
 )
 _CONVERT = "choose the columns with features=[...], or convert it"
+_DUMMIES = "choose the columns with features=[...], or make 0 and 1 of it with pandas.get_dummies"
 
 
 def _one_bag(X: Any, label: str) -> Array:
@@ -192,14 +193,32 @@ def _columns(table: Any) -> list[Any] | None:
     return None if columns == list(range(len(columns))) else columns
 
 
+def as_pandas(df: Any) -> Any:
+    """A table of polars, pyarrow or another package that hands over Arrow data, as one of pandas.
+
+    Categories keep their order, and text stays text; others come back as they are.
+    """
+    if has_index(df) or not hasattr(df, "__arrow_c_stream__"):
+        return df
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ImportError(
+            f"a {type(df).__name__} of another package is read with pyarrow, which is not "
+            "installed; run: pip install pyarrow, or pass df.to_pandas()"
+        ) from error
+    return pa.table(df).to_pandas()
+
+
 def check_is_frame(df: Any, features: Any) -> None:
     """Check that Bags.from_frame was given a table whose columns can be told apart."""
     import pandas as pd
 
     if not isinstance(df, pd.DataFrame):
+        lazy = "collect it first, df.collect(), " if hasattr(df, "collect") else "convert it "
         raise TypeError(
-            f"from_frame takes a pandas.DataFrame; got {type(df).__name__}; convert it, e.g. with "
-            ".to_pandas(), or use Bags.from_arrays"
+            "from_frame takes a table of pandas, polars or pyarrow; got "
+            f"{type(df).__name__}; {lazy}or use Bags.from_arrays"
         )
     if isinstance(features, str):
         raise TypeError(
@@ -229,10 +248,12 @@ def check_frame(df: pd.DataFrame, used: list[Any], chosen: list[Any], coords: li
         raise ValueError(f"no feature columns are left among {there}; pass features=[...]")
     for name in (*chosen, *coords):
         if not pd.api.types.is_numeric_dtype(df[name].dtype):
-            commas = has_decimal_commas(df[name])
+            remedy = f"it has decimal commas: {REMEDY}"
+            if not has_decimal_commas(df[name]):
+                remedy = _DUMMIES if str(df[name].dtype) == "category" else _CONVERT
             raise ValueError(
                 f"features and coords must be numeric; column {name!r} has dtype "
-                f"{df[name].dtype}; " + (f"it has decimal commas: {REMEDY}" if commas else _CONVERT)
+                f"{df[name].dtype}; {remedy}"
             )
 
 

@@ -94,3 +94,14 @@ def describe_labels(y: Any) -> str:
     if len(values) > 5:
         return f": {len(values)} different labels"
     return ": " + ", ".join(f"{n} {show(v)}" for v, n in zip(values, counts, strict=True))
+
+
+def in_words(bags: Any) -> list[str]:
+    """What `repr(bags)` says of them: bags, instances, precision."""
+    low, high = (bags.sizes.min(), bags.sizes.max()) if len(bags) else (0, 0)
+    return [
+        count(len(bags), "bag") + describe_labels(bags.y),
+        f"{count(bags.n_instances, 'instance')} x {count(bags.n_features, 'feature')}, "
+        + (f"{low}-{high} per bag" if low < high else f"{low} per bag"),
+        str(bags.dtype),
+    ]

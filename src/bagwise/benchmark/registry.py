@@ -65,12 +65,13 @@ def problems(name: str, data_home: Home = None, download: bool = True) -> list[P
     """
     if name in SETS:
         return SETS[name](name, data_home, download)
-    path = data_folder(data_home) / f"{name}.npz"
+    unknown = f"there is no data set {name!r}: it is none of {', '.join(SETS)}"
+    try:
+        path = data_folder(data_home) / f"{name}.npz"
+    except ImportError as error:  # without pooch nobody knows where the folder is
+        raise ValueError(f"{unknown}, and no folder of others was named") from error
     if not path.is_file():
-        raise ValueError(
-            f"there is no data set {name!r}: it is none of {', '.join(SETS)}, and there is no "
-            f"{path.absolute()}"
-        )
+        raise ValueError(f"{unknown}, and there is no {path.absolute()}")
     table = npz_table(path)
     if table.y.ndim != 1:
         raise ValueError(f"{path} has several labels per bag; build Bags and use run(sets=...)")

@@ -27,7 +27,7 @@ Announce = Callable[[int, int, Key], None]
 
 def run(
     sets: Sequence[str] | Mapping[str, Any] = DEFAULT_SETS,
-    models: Sequence[str] | Mapping[str, Any] = DEFAULT_MODELS,
+    models: Sequence[Any] | Mapping[str, Any] = DEFAULT_MODELS,
     *,
     repeats: int = 5,
     folds: int = 10,
@@ -44,7 +44,8 @@ def run(
     ----------
     sets : names of data sets (see `bagwise datasets`), or {name: Bags} or {name: (Bags, truth)}
         with the true labels of the instances.
-    models : names, or {name: estimator}; each is used with its own arguments and the seed.
+    models : names and estimators, which are called by their class, or {name: estimator}; each is
+        used with its own arguments and the seed.
     repeats, folds : repeat r splits with the seed `seed + r`, for all models alike. Sets with a
         given test part have one fold, and repeats differ in the model's seed only.
     jobs : processes, each with one BLAS thread.
@@ -66,13 +67,37 @@ def run(
     check_integer("jobs", jobs, at_least=1)
     check_integer("seed", seed, at_least=0)
     todo = _problems(sets, data_home, download)
-    chosen = models if isinstance(models, Mapping) else {name: name for name in models}
+    chosen = named(models)
     store = Store(output, configuration(todo, chosen, folds, seed))
     everything = list(_jobs(todo, chosen, repeats, folds, seed))
     run_missing(everything, store, jobs, announce)
     rows = store.rows()
     write_report(rows, Path(output))
     return rows
+
+
+def named(models: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    """Models by their names; estimators without one have that of their class.
+
+    >>> from bagwise import MIRVM
+    >>> named(["MILR", MIRVM()])
+    {'MILR': 'MILR', 'MIRVM': MIRVM()}
+    """
+    if isinstance(models, str):
+        raise TypeError(f"models must be a list, got the text {models!r}; pass [{models!r}]")
+    pairs = list(models.items()) if isinstance(models, Mapping) else [(None, m) for m in models]
+    found: dict[str, Any] = {}
+    for given, model in pairs:
+        if isinstance(model, type) or not (isinstance(model, str) or hasattr(model, "fit")):
+            raise TypeError(
+                f"a model must be a name or an estimator with fit, got {model!r:.80}; pass an "
+                "object of the class, such as MIRVM()"
+            )
+        name = given or (model if isinstance(model, str) else type(model).__name__)
+        if name in found:
+            raise ValueError(f"two models are called {name!r}; name them: {{'first': ..., ...}}")
+        found[name] = model
+    return found
 
 
 def configuration(

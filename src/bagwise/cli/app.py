@@ -19,9 +19,11 @@ def main() -> None:
     except ImportError as error:
         if (error.name or "").split(".")[0] not in CLI_PACKAGES:
             raise
+        from bagwise.io.requirements import install_line
+
         print(
-            f"the bagwise command needs {error.name}, which is not installed; "
-            'run: pip install "bagwise[cli]"',
+            f"the bagwise command needs {error.name}, which is not installed; run: "
+            f"{install_line('cli')}",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -195,18 +195,17 @@ def demo(
 
 def print_outcome(outcome: "Outcome") -> None:
     """Print the table of scores, its notes and the files written."""
-    from rich.console import Console
     from rich.text import Text
 
     from bagwise.cli.demo import HEADINGS, NOTES
-    from bagwise.cli.output import print_grid
+    from bagwise.cli.output import console, print_grid
 
     # With breaks all columns fit 80 characters.
     headings = [heading.replace(" ", "\n", 1) for heading in HEADINGS]
     print_grid("Held-out bags", headings, [row.cells() for row in outcome.rows], left=2)
-    console = Console()
+    out = console()
     for note in NOTES:
-        console.print(Text(note, style="dim"))
-    console.print()
+        out.print(Text(note, style="dim"))
+    out.print()
     for path in outcome.files:
-        console.print(Text(f"wrote {path}"), soft_wrap=True)
+        out.print(Text(f"wrote {path}"), soft_wrap=True)

@@ -14,9 +14,10 @@ from bagwise.bags import Bags
 from bagwise.bags.messages import some
 from bagwise.bags.subsets import check_test_size
 from bagwise.cli.errors import say
+from bagwise.cli.missing import fill_to_fit, for_fit
 from bagwise.cli.output import print_grid, print_json
 from bagwise.cli.sources import naming
-from bagwise.cli.workflow import Fitted, bag_weights, build_model, check_free
+from bagwise.cli.workflow import Fitted, bag_values, build_model, check_free
 from bagwise.io.streams import TableError
 from bagwise.io.write_tables import write_table
 from bagwise.metrics.intervals import share_interval, units_of
@@ -41,8 +42,11 @@ def fit_classes(
     settings: dict[str, Any],
     command: str | None,
     threshold: dict[str, float] | None,
+    missing: str | None,
 ) -> Fitted:
-    """Fit one model per class, each against the rest."""
+    """Fit one model per class, each against the rest; `missing` is as in `workflow.fit_table`."""
+    with naming(table.places):
+        table, gaps = for_fit(table, missing)
     bags = table.bags
     assert bags.y is not None
     classes = _check(np.unique(bags.y), bags, positive, threshold)
@@ -52,7 +56,8 @@ def fit_classes(
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
     with naming(table.places):
-        estimator.fit(train, sample_weight=bag_weights(table, train))
+        train, test, kept, filling = fill_to_fit(train, test, missing)
+        estimator.fit(train, sample_weight=bag_values(table, train, table.columns.weight))
     counts = {"bags": len(train), "instances": train.n_instances, "features": train.n_features}
     groups = train.groups
     estimator.metadata_ = {
@@ -64,10 +69,11 @@ def fit_classes(
         "trained_bags": id_hashes(train.ids),
         "trained_groups": None if groups is None else id_hashes(np.unique(groups)),
         "bagwise": metadata.version("bagwise"),
+        **kept,
     }
     note = f"{len(classes)} classes, each fitted against the rest: {some(classes)}"
     scores = None if test is None else class_scores(estimator, test)
-    return Fitted(estimator, scores, (note,))
+    return Fitted(estimator, scores, (note, *gaps, *filling))
 
 
 def _check(

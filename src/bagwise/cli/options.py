@@ -181,6 +181,14 @@ GivenLabelFile = Annotated[
         help="Labels of instances that people gave with `bagwise label`.",
     ),
 ]
+Missing = Annotated[
+    str | None,
+    typer.Option(
+        metavar="median|drop|error",
+        help="Features without a value: fill in medians of the training bags, leave the row out, "
+        "or stop, as by default. Other commands do what the fit did.",
+    ),
+]
 ImageShape = Annotated[
     tuple[int, int] | None,
     typer.Option(metavar="H W", help="Features are the pixels of images of this size."),
@@ -251,6 +259,14 @@ def threshold(
     if len(given) > 1:
         raise ValueError(f"one threshold is chosen; pass one of {' and '.join(given)}")
     return asked_for(**asked) if given else {}
+
+
+def missing_way(missing: str | None) -> str | None:
+    """What --missing asks for, if anything."""
+    ways = ("median", "drop", "error")
+    if missing is not None and missing not in ways:
+        raise ValueError(f"--missing takes {', '.join(ways)}, got {missing!r}")
+    return missing
 
 
 def annotated_classes(pairs: list[str] | None) -> dict[str | None, int | None]:

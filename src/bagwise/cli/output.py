@@ -33,8 +33,11 @@ from bagwise.report.model_card import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from bagwise.io.tables import Table
 
+UNCUT = 10_000  # characters of a line that no terminal breaks
 GEOJSON_ENDS = (".geojson", ".json")
 CELL_ENDS = (".h5ad", ".zarr")
 SCORES = {
@@ -222,7 +225,6 @@ def print_grid(
 ) -> None:
     """Print a table, of whose columns the first `left` are text and the others figures."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
@@ -231,7 +233,15 @@ def print_grid(
         grid.add_column(heading, justify="left" if i < left else "right", no_wrap=True)
     for row in rows:
         grid.add_row(*map(Text, row))
-    Console().print(grid)
+    console().print(grid)
+
+
+def console() -> Console:
+    """Standard output for tables: as wide as they are where it is no terminal."""
+    from rich.console import Console
+
+    out = Console()
+    return out if out.is_terminal else Console(width=UNCUT)
 
 
 def show_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
@@ -258,14 +268,13 @@ def _interval(limits: tuple[float, float]) -> str:
 
 def show_model(found: dict[str, Any]) -> None:
     """Print a model card."""
-    from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid.grid(padding=(0, 2))
     for name, value in _card(found):
         grid.add_row(Text(name, style="bold"), Text(printable(value)))
-    Console().print(grid)
+    console().print(grid)
 
 
 def _card(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ def predict(
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     features_key: opt.FeaturesKey = None,
     coords_key: opt.CoordsKey = None,
@@ -68,7 +69,7 @@ def predict(
                 delimiter=delimiter, tile_size=tile_size, coords=coords,
                 force=force, rep=rep, output=output == "-", given_labels=given_labels, label=label,
                 instance_label=instance_label, alpha=alpha, sensitivity=sensitivity,
-                specificity=specificity, cost=cost,
+                specificity=specificity, cost=cost, missing=missing,
             )  # fmt: skip
             folder = output or default_name(tables[0], ".predictions")
             predict_on_cluster(model, tables, columns(bag), scheduler, folder, instances, json)
@@ -80,6 +81,7 @@ def predict(
         chosen = opt.threshold(sensitivity, specificity, cost)
         files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
         files["threshold"] = chosen
+        files["missing"] = opt.missing_way(missing)
         predict_here(model, tables, asked, output, files, given_labels, alpha, json, **how)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.bags.messages import InputError
+from bagwise.bags.missing import filled
 from bagwise.cli.slide_folders import NO_ARRAYS, Arrays, read_slide_folder
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
@@ -283,9 +284,9 @@ def predict_parts(
     """Have workers write the predictions for each file to `folder/part-00000.parquet`, ..."""
     _check_parquet(paths)
     skip = ("label", "instance_label")
-    parts = DaskBags.from_files(
-        paths, partial(_read, columns=columns, skip=skip, **remembered(model))
-    )
+    values = getattr(model, "metadata_", {}).get("medians")
+    read = partial(_read, columns=columns, skip=skip, medians=values, **remembered(model))
+    parts = DaskBags.from_files(paths, read)
     model.classes_ = np.asarray(class_names(model))  # what the columns p_... are called
     with naming(Places(folder, lines=False)):
         return list(parts.predict(model, client, folder, instances=instances))
@@ -310,9 +311,10 @@ def _look(path: str, columns: Columns) -> tuple[Columns, list[str], tuple[str, .
     return replace(table.columns, features=()), list(table.bags.feature_names), table.notes
 
 
-def _read(path: str, columns: Columns, **how: Any) -> Bags:
-    """The bags of a file, on a worker."""
-    return _as_fitted(read_table(path, columns, **how).bags, how)
+def _read(path: str, columns: Columns, medians: Any = None, **how: Any) -> Bags:
+    """The bags of a file, on a worker, with a model's medians where values are missing."""
+    bags = _as_fitted(read_table(path, columns, **how).bags, how)
+    return bags if medians is None else filled(bags, medians)
 
 
 def load_both(
@@ -320,14 +322,17 @@ def load_both(
     table: str,
     asked: Columns,
     threshold: dict[str, float] | None = None,
+    missing: str | None = None,
     *,
     several: bool = False,
     **files: Any,
 ) -> tuple[Table, Any]:
     """The table and the model, the model first: it knows the columns.
 
-    A `threshold` that is asked for is chosen. Models of `several` classes are refused unless said.
+    A `threshold` that is asked for is chosen; `missing` is what is done with missing values. Models
+    of `several` classes are refused unless said.
     """
+    from bagwise.cli.missing import for_model
     from bagwise.models.persistence import load_classes, load_two_class
 
     fitted = load_classes(model) if several else load_two_class(model)
@@ -335,4 +340,6 @@ def load_both(
         if hasattr(fitted, "estimators_"):
             raise ValueError(f"{model} has several classes, and thresholds are for two")
         fitted.choose_threshold(**threshold)
-    return read_for_model(fitted, table, asked, **files), fitted
+    data = read_for_model(fitted, table, asked, **files)
+    with naming(data.places):
+        return for_model(data, fitted, missing), fitted

@@ -42,6 +42,7 @@ def suggest(
     tile_size: opt.TileSize = None,
     output: SuggestionFile = None,
     rep: opt.Rep = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     features_key: opt.FeaturesKey = None,
     coords_key: opt.CoordsKey = None,
@@ -76,6 +77,7 @@ def suggest(
         asked = columns(bag, label, instance_label, coords, rep=rep)
         files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
         with progress("looking for questions", json or path == "-"):
+            files["missing"] = opt.missing_way(missing)
             data, fitted = load_both(model, table, asked, **files)
             chosen, found = suggested(fitted, data, number, bags=bags)
             if is_geojson(path):

@@ -49,6 +49,7 @@ def fit(
     classes: opt.AnnotatedClasses = None,
     labels: opt.GivenLabelFile = None,
     tile_size: opt.TileSize = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     features_key: opt.FeaturesKey = None,
     coords_key: opt.CoordsKey = None,
@@ -90,6 +91,7 @@ def fit(
                 slides=slides, features_key=features_key, coords_key=coords_key, mpp=mpp,
                 delimiter=delimiter, rep=rep, valid=valid, weight=weight,
                 annotations=annotations, labels=labels, reliability=reliability,
+                missing=missing,
             )  # fmt: skip
         if slides is not None and weight is not None:
             raise ValueError(
@@ -108,6 +110,7 @@ def fit(
         how: dict[str, Any] = {"model": model, "positive": positive, "seed": seed}
         how["settings"] = chosen
         how["threshold"] = opt.threshold(sensitivity, specificity, cost)
+        how["missing"] = opt.missing_way(missing)
         files |= {"annotations": annotations, "tile_size": tile_size}
         files["classes"] = opt.annotated_classes(classes)
         fit_and_save(
@@ -165,6 +168,7 @@ def evaluate(
     sensitivity: opt.Sensitivity = None,
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     features_key: opt.FeaturesKey = None,
     coords_key: opt.CoordsKey = None,
@@ -188,9 +192,9 @@ def evaluate(
 
         asked = columns(bag, label, instance_label, group=group, rep=rep)
         files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
-        chosen = opt.threshold(sensitivity, specificity, cost)
+        chosen, gaps = opt.threshold(sensitivity, specificity, cost), opt.missing_way(missing)
         with progress("evaluating", json):
-            data, fitted = load_both(model, table, asked, chosen, several=True, **files)
+            data, fitted = load_both(model, table, asked, chosen, gaps, several=True, **files)
             from bagwise.cli import multiclass
             from bagwise.cli.workflow import evaluate_table
             from bagwise.models.metadata import seen_bags, seen_in_fit, seen_patients
@@ -230,6 +234,7 @@ def report(
     specificity: opt.Specificity = None,
     cost: opt.Cost = None,
     output: opt.PageFile = None,
+    missing: opt.Missing = None,
     slides: opt.Slides = None,
     features_key: opt.FeaturesKey = None,
     coords_key: opt.CoordsKey = None,
@@ -259,9 +264,9 @@ def report(
         check_result(path, [model, table, slides, compare], overwrite=force)
         asked = columns(bag, label, instance_label, coords, group=group, rep=rep)
         files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
-        chosen = opt.threshold(sensitivity, specificity, cost)
+        chosen, gaps = opt.threshold(sensitivity, specificity, cost), opt.missing_way(missing)
         with progress("predicting", json):
-            data, fitted = load_both(model, table, asked, chosen, **files)
+            data, fitted = load_both(model, table, asked, chosen, gaps, **files)
             from bagwise.models.persistence import load_two_class
             from bagwise.report import write_report
 

@@ -18,6 +18,7 @@ from bagwise.bags.inputs import frame_per_bag
 from bagwise.bags.label_like import COPY, Signs, copies, describe, look
 from bagwise.bags.subsets import check_test_size
 from bagwise.cli.decisions import Decided
+from bagwise.cli.missing import fill_to_fit, for_fit
 from bagwise.cli.sources import naming, remembered
 from bagwise.core.inference.monitor import Callback
 from bagwise.distributed import DistributedData, training_data
@@ -81,12 +82,15 @@ def fit_table(
     command: str | None = None,
     callbacks: Sequence[Callback] = (),
     threshold: dict[str, float] | None = None,
+    missing: str | None = None,
 ) -> Fitted:
     """Fit a model to a table; `valid` is the share of bags held out and scored.
 
     The model that is returned is the one that was scored: it has not seen the held-out bags,
-    whose ids are in `metadata_["held_out"]`.
+    whose ids are in `metadata_["held_out"]`. `missing` is what is done with missing values.
     """
+    with naming(table.places):
+        table, gaps = for_fit(table, missing)
     assert table.bags.y is not None
     shares = getattr((settings or {}).get("rule"), "shares", False)
     if shares:
@@ -101,6 +105,7 @@ def fit_table(
         check_test_size(valid, n_units, 2, "--valid")
     train, test = (bags, None) if valid is None else bags.split(valid, random_state=seed)
     with naming(table.places):
+        train, test, kept, filling = fill_to_fit(train, test, missing)
         told = bag_values(table, train, table.columns.reliability)
         estimator.fit(
             train,
@@ -116,8 +121,15 @@ def fit_table(
         "seed": seed,
         "command": command,
         **origin(table.name, train),
+        **kept,
     }
-    notes = [*([] if note is None else [note]), *leaks, *chosen(estimator, threshold)]
+    notes = [
+        *([] if note is None else [note]),
+        *gaps,
+        *filling,
+        *leaks,
+        *chosen(estimator, threshold),
+    ]
     scores = None if test is None else scored(estimator, test, seed)
     return Fitted(estimator, scores, tuple(notes))
 
@@ -301,9 +313,8 @@ def instance_frame(model: Any, table: Table, found: Predictions, more: Decided) 
     values |= {f"bag_{name}": of_bag[bags.bag_index] for name, of_bag in more.of_bags.items()}
     values |= more.of_instances
     check_free(table.rows, tuple(values))
-    back = np.empty(bags.n_instances, dtype=np.int64)
-    back[bags.row_index] = np.arange(bags.n_instances)
-    own = {c: table.rows[c].to_numpy() for c in table.rows.columns}
+    back = np.argsort(bags.row_index)  # rows that were left out are not written
+    own = {c: table.rows[c].to_numpy()[bags.row_index[back]] for c in table.rows.columns}
     return pd.DataFrame({**own, **{name: v[back].tolist() for name, v in values.items()}})
 
 

@@ -26,5 +26,15 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
+def called_by(package: str) -> bool:
+    """Whether a function of a package waits for this call."""
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(package):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _package(names: dict[str, object]) -> str:
     return str(names.get("__name__", "")).partition(".")[0]

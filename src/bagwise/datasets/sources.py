@@ -20,6 +20,8 @@ from typing import Any, Literal
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from bagwise.io.requirements import install_line
+
 RETRIES = 3
 TIMEOUT = 60  # seconds without an answer from a server
 PACKAGE_TIMEOUT = 900  # seconds for pip or npm, which have retries of their own
@@ -68,8 +70,8 @@ def require_pooch() -> ModuleType:
     except ImportError as error:
         raise ImportError(
             "data sets are fetched with pooch, which is not installed; run: "
-            'pip install "bagwise[datasets]", or name a folder that has the files: set '
-            "BAGWISE_DATA or pass data_home="
+            f"{install_line('datasets')}, or name a folder that has the files: set BAGWISE_DATA or "
+            "pass data_home="
         ) from error
     return pooch
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags.boxes import as_boxes
 from bagwise.core.parameters import check_integer, check_number
+from bagwise.io.requirements import install_line
 
 Floats = NDArray[np.float64]
 
@@ -193,6 +194,6 @@ def _require_ximgproc() -> Any:
     except ImportError as error:
         raise ImportError(
             "selective search needs OpenCV with its contrib modules, which is not installed; run: "
-            'pip install "bagwise[detection]", or use SlidingWindows()'
+            f"{install_line('detection')}, or use SlidingWindows()"
         ) from error
     return cv2

@@ -20,6 +20,7 @@ from bagwise.io.dicom import (
 from bagwise.io.geojson import write_geojson
 from bagwise.io.hdf5 import read_slide_h5
 from bagwise.io.images import ImageFileError, read_image, read_image_folders
+from bagwise.io.label_studio import read_label_studio
 from bagwise.io.molecules import Molecules, draw_molecule, read_molecules
 from bagwise.io.row_files import Hdf5Rows, ParquetRows
 from bagwise.io.slide_features import SlideFeatures, SlideFileError, grid_stride, slides_to_bags
@@ -62,6 +63,7 @@ __all__ = [
     "read_dicom_series",
     "read_image",
     "read_image_folders",
+    "read_label_studio",
     "read_molecules",
     "read_slide",
     "read_slide_h5",

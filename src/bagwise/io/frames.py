@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_SLIDES = (".h5", ".hdf5", ".pt")
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 _NAMES_OF = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -79,6 +80,8 @@ def read_frame(
         typed = {"integer_object_nulls": True, "ignore_metadata": True}
         raw: Rows = lambda columns: table.select(columns).to_pandas(**typed)  # noqa: E731
         return Frame(frame, *find([*frame.columns]), Places(name, lines=False), raw)
+    if ending in _SLIDES:
+        raise TableError(f"{name} has the features of one slide; pass the folder that holds it")
     if ending in _SHEETS:
         raise TableError(f"{name} is a spreadsheet; save it as CSV there, and pass the .csv file")
     if path != "-" and delimiter is None and ending not in DELIMITERS:
@@ -255,7 +258,8 @@ def _read_text(
 def _ragged(row: Any, header: list[str], name: str) -> str:
     return (
         f"{name}, line {row.number + 1}: {row.actual_columns} fields, but the header has"
-        f" {len(header)}; every row needs as many (quote text that has the delimiter)"
+        f" {len(header)}; every row needs as many (quote text that has the delimiter, and write "
+        "numbers with a decimal point)"
     )
 
 

@@ -17,5 +17,14 @@ def require(module: str, *, what: str, extra: str) -> Any:
     except ImportError as error:
         package = module.split(".")[0]
         raise ImportError(
-            f'{what} needs {package}, which is not installed; run: pip install "bagwise[{extra}]"'
+            f"{what} needs {package}, which is not installed; run: {install_line(extra)}"
         ) from error
+
+
+def install_line(extra: str) -> str:
+    """What installs an extra: bagwise is installed from a clone.
+
+    >>> install_line("io")
+    'pip install ".[io]" in your clone of bagwise'
+    """
+    return f'pip install ".[{extra}]" in your clone of bagwise'

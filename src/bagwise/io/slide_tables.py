@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.bags.frame_columns import BY_NAME
 from bagwise.core.files.reading import check_regular
 from bagwise.core.parameters import check_choice
 from bagwise.io.columns import show_names
@@ -70,7 +71,7 @@ def read_slide_table(
     table: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
-    case: str | None = "case_id",
+    case: str | None = BY_NAME,
     slide: str = "slide_id",
     label: str | None = "label",
     missing: str = "error",
@@ -83,14 +84,16 @@ def read_slide_table(
 
     The features of slide `s` are in `folder` (or in its `h5_files`, `pt_files`) as `s.h5`,
     `s.hdf5`, `s.zarr` or `s.pt`. `bags.ids` are the slides, `bags.groups` the cases, so
-    `bags.split` and scikit-learn's `GroupKFold` keep the slides of a patient together; `case=None`
-    where the table has no cases. Labels that are numbers become numbers; `label=None` reads
-    unlabelled slides.
+    `bags.split` and scikit-learn's `GroupKFold` keep the slides of a patient together. `case` is
+    the column `case_id` where the table has it; None means that slides do not belong together.
+    Labels that are numbers become numbers; `label=None` reads unlabelled slides.
     `missing="drop"` leaves out slides without a file, with a warning. `coords`: see
     `slides_to_bags`. `bag="case_id"` makes one bag of all slides that have the same value in that
     column; their labels must agree. `features_key`, `coords_key`: see `read_slide`.
     """
     check_choice("missing", missing, ("error", "drop"))
+    if case is BY_NAME:
+        case = "case_id" if "case_id" in slide_columns(table) else None
     listed = list_slides(
         table, folder, case=case, slide=slide, label=label, missing=missing, bag=bag
     )

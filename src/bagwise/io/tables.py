@@ -110,7 +110,8 @@ def read_table(
         _check_left_out(frame, found, chosen, places)
     else:
         chosen, more = _by_name(frame, found, feature_names, name), []
-    _refuse_decimal_commas(frame, [*chosen, *found.coords], name)
+    fixed = feature_names is not None  # by the model
+    _refuse_decimal_commas(frame, [*chosen, *found.coords], name, fixed=fixed)
     X, names = _feature_matrix(frame, chosen, places)
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
@@ -156,16 +157,17 @@ def _check_left_out(
             )
 
 
-def _refuse_decimal_commas(frame: pd.DataFrame, columns: Sequence[str], name: str) -> None:
+def _refuse_decimal_commas(
+    frame: pd.DataFrame, columns: Sequence[str], name: str, *, fixed: bool = False
+) -> None:
     """Raise where numbers have decimal commas: as text they would be no features."""
     text = [c for c in columns if frame[c].dtype.kind not in "iufb"]
     if bad := [c for c in text if has_decimal_commas(frame[c])]:
         cell = next(v for v in frame[bad[0]] if isinstance(v, str) and "," in v)
-        raise TableError(
-            f"{name} has decimal commas in {_columns(bad)}, such as {cell!r:.40}; {REMEDY}; or "
-            "choose other columns",
-            argument="features",
-        )
+        said = f"{name} has decimal commas in {_columns(bad)}, such as {cell!r:.40}; {REMEDY}"
+        if fixed:
+            raise TableError(said)
+        raise TableError(f"{said}; or choose other columns", argument="features")
 
 
 def _columns(names: Sequence[str]) -> str:

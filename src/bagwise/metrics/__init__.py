@@ -36,7 +36,7 @@ from bagwise.metrics.froc import (
     froc_band,
     froc_curve,
 )
-from bagwise.metrics.models import bag_scores, instance_scores
+from bagwise.metrics.models import bag_scores, instance_scores, scorer
 from bagwise.metrics.scores import (
     accuracy,
     average_precision,
@@ -84,6 +84,7 @@ __all__ = [
     "reliability_curve",
     "roc_auc",
     "roc_band",
+    "scorer",
     "selective_risk",
     "win_tie_loss",
     "within_bag_variability",

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise.bags import Bags
+from bagwise.bags import Bags, as_bags
 from bagwise.bags.inputs import refuse_table_of_other_rows
 from bagwise.bags.labels import in_bag_order
 from bagwise.metrics.inputs import Bools, Floats, as_vector, positive_by_classes
@@ -108,6 +108,55 @@ def instance_scores(
     if isinstance(bags, Bags):
         refuse_table_of_other_rows(known, bags.row_index, "instance_scores")
     return _all_scores(classes, model.predict_instance_proba(bags), known, "instance")
+
+
+SCORERS = (
+    *("roc_auc", "average_precision", "accuracy", "precision", "recall", "f1"),
+    *("log_likelihood", "neg_brier", "neg_expected_calibration_error"),
+)
+
+
+@dataclass(frozen=True)
+class BagScorer:
+    """One score of a fitted model on bags, as scikit-learn calls it; larger is better."""
+
+    name: str
+
+    def __call__(self, model: Any, bags: Any, y: ArrayLike | None = None) -> float:
+        """The score against `y`, or else the labels of the bags."""
+        of_instances = self.name.startswith("instance_")
+        key = self.name.removeprefix("instance_").removeprefix("neg_")
+        sign = -1.0 if "neg_" in self.name else 1.0
+        if of_instances:
+            return sign * instance_scores(model, as_bags(bags))[key]
+        return sign * bag_scores(model, as_bags(bags), y)[key]
+
+
+def scorer(name: str = "roc_auc") -> BagScorer:
+    """A score by name for `cross_validate(model, bags, scoring=scorer("roc_auc"))` and the like.
+
+    Unlike scikit-learn's scorers by name it needs no y where the bags have labels, takes the
+    model's `classes_[1]` for the positive class whatever the labels are called, and scores
+    instances too: "instance_roc_auc", ..., where their labels are known.
+
+    Parameters
+    ----------
+    name : roc_auc, average_precision, accuracy, precision, recall, f1, log_likelihood, neg_brier or
+        neg_expected_calibration_error, or one of these after "instance_".
+
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from bagwise import MIRVM
+    >>> from bagwise.datasets import make_bags
+    >>> bags, _ = make_bags(40, overlap=0.02, random_state=0)
+    >>> cross_val_score(MIRVM(), bags, cv=2, scoring=scorer("roc_auc")).min() > 0.5
+    np.True_
+    """
+    if name.removeprefix("instance_") not in SCORERS:
+        raise ValueError(
+            f"there is no score {name!r}; choose one of {', '.join(SCORERS)}, or one of these "
+            "after 'instance_'"
+        )
+    return BagScorer(name)
 
 
 def _all_scores(

@@ -15,9 +15,11 @@ from bagwise.bags import Bags, as_bags, is_bagged
 from bagwise.bags.checks import has_index, refuse_masked
 from bagwise.bags.labels import in_bag_order, larger_category, put_positive_last, refuse_text
 from bagwise.bags.messages import ROW, InputError, show
+from bagwise.bags.missing import refuse_missing
 from bagwise.bags.rows import column_range, warn_of_missing_codes
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.core.parameters import check_dtype
+from bagwise.core.warnings import called_by, warn_user
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -27,7 +29,7 @@ _SMALLEST = {"float64": 1e-45, "float32": 1e-15}  # model files hold inverse squ
 
 
 def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> tuple[Array, Array]:
-    """Raise where features are too large: models square them, and model files hold them.
+    """Raise where features are missing or too large: models square them, and files hold them.
 
     The limit is that of the precision in which the estimator works, its `dtype` if it has one.
     `spread` also refuses features that differ so little that their squares are zero.
@@ -36,6 +38,8 @@ def check_magnitude(bags: Bags, estimator: Any, *, spread: bool = False) -> tupl
     precision = (check_dtype(getattr(estimator, "dtype", None)) or bags.dtype).name
     limit = _LARGEST[precision]
     low, high = column_range(bags.X)
+    if np.any(np.isnan(low)):
+        refuse_missing(bags, int(np.argmax(np.isnan(low))), type(estimator).__name__)
     if spread:
         _check_spread(float(np.max(high / 2 - low / 2, initial=0.0)), precision)
     size = np.maximum(np.abs(low), np.abs(high))
@@ -147,9 +151,25 @@ def binary_targets(
         positive = larger_category(given)
     if positive is not None:
         classes = put_positive_last(classes, positive)
+        _warn_of_scorers(classes)
     elif bags.n_instances > len(bags):
         refuse_text(classes)
     return classes, y == classes[1]
+
+
+def _warn_of_scorers(classes: Array) -> None:
+    """Warn in a cross-validation of scikit-learn where the positive class is not the last sorted.
+
+    Its scorers by name take the last in sorted order for positive, and turn scores around.
+    """
+    if classes[0] < classes[1] or not called_by("sklearn.model_selection"):
+        return
+    warn_user(
+        f"positive={show(classes[1])} comes before {show(classes[0])} in sorted order, and "
+        "scikit-learn's scorers by name take the last for positive: 'roc_auc' would be 1 - AUC. "
+        "Pass scoring=bagwise.metrics.scorer('roc_auc'), or labels 0 and 1, as Bags have that are "
+        f"built with positive={show(classes[1])}"
+    )
 
 
 def bag_targets(estimator: Any, bags: Bags, y: ArrayLike | None) -> NDArray[np.bool_]:
@@ -211,7 +231,7 @@ def bags_to_predict(estimator: Any, X: Any) -> Bags:
     name = type(estimator).__name__
     bags = as_bags(X, estimator_name=name)
     refuse_sparse(estimator, bags)
-    _check_names(estimator, bags.feature_names)
+    check_names(estimator, bags.feature_names)
     if bags.n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {bags.n_features} features, but {name} is expecting "
@@ -222,7 +242,7 @@ def bags_to_predict(estimator: Any, X: Any) -> Bags:
     return bags
 
 
-def _check_names(estimator: Any, names: tuple[str, ...] | None) -> None:
+def check_names(estimator: Any, names: tuple[str, ...] | None) -> None:
     """Compare feature names as scikit-learn does, so that its users meet what they know."""
     fitted = getattr(estimator, "feature_names_in_", None)
     kind = type(estimator).__name__

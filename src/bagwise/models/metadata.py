@@ -64,6 +64,11 @@ def _are_hashes(found: Any) -> bool:
     )
 
 
+def _are_medians(found: Any) -> bool:
+    numbers = isinstance(found, np.ndarray) and found.ndim == 1 and found.dtype == np.float64
+    return numbers and bool(np.all(np.isfinite(found)))
+
+
 def _is_text(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
@@ -76,6 +81,8 @@ _METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
     "command": (_is_text, "a text"),
     "bagwise": (_is_text, "a text"),
     "data": (_is_origin, "a name and counts"),
+    "missing": (lambda v: v in ("median", "drop", "error"), "median, drop or error"),
+    "medians": (_are_medians, "finite numbers"),
     "trained_bags": (_are_hashes, "hashes of ids"),
     "trained_groups": (_are_hashes, "hashes of ids"),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
@@ -38,6 +39,7 @@ _ROW_TRANSFORMERS: dict[type, tuple[str, ...]] = {
         *("components_", "mean_", "explained_variance_", "explained_variance_ratio_"),
         *("singular_values_", "noise_variance_", "n_components_", "n_samples_", "n_features_in_"),
     ),
+    SimpleImputer: ("statistics_", "n_features_in_"),
 }
 _ROW_CLASSES = {cls.__name__: cls for cls in _ROW_TRANSFORMERS}
 
@@ -46,8 +48,8 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = True) ->
     """Write a fitted model to one file that `load` reads without running code.
 
     `model` is one of bagwise, or a Pipeline of them: steps of `InstanceTransformer` with
-    StandardScaler, MinMaxScaler or PCA, then a model. With `overwrite=False` an existing file is
-    kept and FileExistsError raised.
+    SimpleImputer, StandardScaler, MinMaxScaler or PCA, then a model. With `overwrite=False` an
+    existing file is kept and FileExistsError raised.
 
     >>> import tempfile
     >>> from sklearn.pipeline import make_pipeline
@@ -193,7 +195,11 @@ def rows_state(transformer: Any) -> tuple[str, Any, Any]:
             f"a {cls.__name__} cannot be written to a model file; files hold "
             f"{', '.join(_ROW_CLASSES)}"
         )
+    if getattr(transformer, "add_indicator", False):
+        raise ModelFileError("a SimpleImputer with add_indicator=True cannot be written to a file")
     fitted = {name: getattr(transformer, name) for name in _ROW_TRANSFORMERS[cls]}
+    if cls is SimpleImputer:  # of a constant they are objects
+        fitted["statistics_"] = np.asarray(fitted["statistics_"], dtype=np.float64)
     parameters = transformer.get_params()
     if "random_state" in parameters:
         parameters["random_state"] = None  # transforming draws nothing
@@ -208,6 +214,8 @@ def rows_from_state(state: Any) -> Any:
     transformer = _ROW_CLASSES[name](**parameters)
     if set(fitted) != set(_ROW_TRANSFORMERS[type(transformer)]):
         raise ModelFileError(f"its {name} lacks or has too much of {sorted(fitted)!s:.80}")
+    if isinstance(transformer, SimpleImputer):  # what it keeps to itself differs with versions
+        transformer.fit(np.asarray(fitted["statistics_"], dtype=np.float64)[None])
     for attribute, value in fitted.items():
         setattr(transformer, attribute, value)
     row = transformer.transform(np.zeros((1, int(fitted["n_features_in_"]))))

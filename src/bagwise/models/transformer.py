@@ -13,12 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.sparse_rows import SparseRows
+from bagwise.core.parameters import check_choice
+from bagwise.io.requirements import require
 from bagwise.models.estimator import all_or_nothing
+from bagwise.models.inputs import check_names, record_features
 
 
-# No get_feature_names_out here: with it scikit-learn would wrap the output of transform into
-# tables when asked for pandas output, and Bags must stay Bags.
-class InstanceTransformer(TransformerMixin, BaseEstimator):
+# Without the keys scikit-learn would wrap the output of transform into tables when asked for pandas
+# output, and Bags must stay Bags.
+class InstanceTransformer(  # type: ignore[call-arg]
+    TransformerMixin, BaseEstimator, auto_wrap_output_keys=None
+):
     """Lift a scikit-learn transformer of rows to bags: Bags in, Bags out.
 
     A clone of `transformer` is fitted on all instances and changes only `X` and the feature
@@ -33,6 +38,7 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
     ----------
     transformer_ : the fitted clone.
     n_features_in_ : number of features seen in `fit`.
+    feature_names_in_ : their names, where the bags had some.
 
     >>> from sklearn.preprocessing import StandardScaler
     >>> bags = Bags.from_list([[[0.0], [2.0]], [[4.0]]], y=[0, 1])
@@ -53,13 +59,20 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
         _check_transformer(self.transformer)
         bags = as_bags(X, estimator_name=type(self).__name__)
         fitted = clone(self.transformer)
-        if _requires_labels(fitted):
-            fitted.fit(_features(bags), _instance_targets(bags, y, fitted))
-        else:
-            fitted.fit(_features(bags))
+        if self._tables() != "default" and hasattr(fitted, "set_output"):
+            fitted.set_output(transform=self._tables())
+        rows = self._rows(bags)
+        try:
+            if _requires_labels(fitted):
+                fitted.fit(rows, _instance_targets(bags, y, fitted))
+            else:
+                fitted.fit(rows)
+        except ValueError as error:
+            _explain_columns(error, bags)
+            raise
         with all_or_nothing(self):
             self.transformer_ = fitted
-            self.n_features_in_ = bags.n_features
+            record_features(self, bags)
         return self
 
     def transform(self, X: Any) -> Bags:
@@ -72,7 +85,9 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "transformer_")
         bags = as_bags(X, estimator_name=type(self).__name__)
-        out = self.transformer_.transform(_features(bags))
+        if hasattr(self, "feature_names_in_") and bags.feature_names is not None:
+            check_names(self, bags.feature_names)
+        out = self.transformer_.transform(self._rows(bags))
         if sparse.issparse(out):
             raise TypeError(
                 "the transformer must return dense features; "
@@ -81,13 +96,62 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
             )
         return bags.with_X(np.asarray(out), feature_names=self._names_out(bags))
 
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:
+        """Names of the features of transformed bags, as the wrapped transformer gives them.
+
+        `input_features` defaults to the names seen in `fit`.
+
+        >>> from sklearn.decomposition import PCA
+        >>> InstanceTransformer(PCA(1)).fit([np.eye(2)]).get_feature_names_out()
+        array(['pca0'], dtype=object)
+        """
+        check_is_fitted(self, "transformer_")
+        if input_features is None:
+            input_features = getattr(self, "feature_names_in_", None)
+        return np.asarray(self.transformer_.get_feature_names_out(input_features), dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> InstanceTransformer:
+        """Choose what the wrapped transformer sees and returns: arrays, or tables with names.
+
+        Bags come out of `transform` in any case. With "pandas" or "polars" the instances reach
+        the wrapped transformer as such a table, whose columns have the names of the features, so
+        that a `ColumnTransformer` can choose them by name; "default" gives it arrays, None changes
+        nothing.
+
+        >>> from sklearn.compose import make_column_transformer
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> bags = Bags.from_list([[[0.0, 5.0], [2.0, 5.0]]], feature_names=["area", "id_free"])
+        >>> chosen = make_column_transformer((StandardScaler(), ["area"]))
+        >>> InstanceTransformer(chosen).set_output(transform="pandas").fit_transform(bags).X
+        array([[-1.],
+               [ 1.]])
+        """
+        if transform is not None:
+            check_choice("transform", transform, ("default", "pandas", "polars"))
+            self._sklearn_output_config = {"transform": transform}  # which clones keep
+        return self
+
+    def _tables(self) -> str:
+        return getattr(self, "_sklearn_output_config", {}).get("transform", "default")
+
+    def _rows(self, bags: Bags) -> Any:
+        """X as the wrapped transformer takes it: an array, a sparse matrix, or a table."""
+        if isinstance(bags.X, SparseRows):
+            return bags.X.matrix
+        kind = self._tables()
+        if kind == "default":
+            return bags.X
+        package = require(kind, what=f"{kind} tables", extra="io")
+        names = bags.feature_names or [f"x{j}" for j in range(bags.n_features)]
+        return package.DataFrame(dict(zip(names, np.asarray(bags.X).T, strict=True)))
+
     def _names_out(self, bags: Bags) -> list[str] | None:
         """Names from the fitted transformer, or None if it has none to give."""
         if not hasattr(self.transformer_, "get_feature_names_out"):
             return None
         names = None if bags.feature_names is None else np.array(bags.feature_names, dtype=object)
         try:
-            return [str(n) for n in self.transformer_.get_feature_names_out(names)]
+            return [str(n) for n in self.get_feature_names_out(names)]
         except (AttributeError, NotImplementedError):  # a Pipeline with a step without names
             return None
 
@@ -95,13 +159,19 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         if hasattr(self.transformer, "fit"):
             tags.target_tags.required = _requires_labels(self.transformer)
-            tags.input_tags.sparse = get_tags(self.transformer).input_tags.sparse
+            inner = get_tags(self.transformer).input_tags
+            tags.input_tags.sparse, tags.input_tags.allow_nan = inner.sparse, inner.allow_nan
         return tags
 
 
-def _features(bags: Bags) -> Any:
-    """X as scikit-learn takes it."""
-    return bags.X.matrix if isinstance(bags.X, SparseRows) else bags.X
+def _explain_columns(error: ValueError, bags: Bags) -> None:
+    """Say how columns are chosen by name where a transformer got an array without names."""
+    if "only supported for dataframes" in str(error):
+        there = "the bags have no feature names" if bags.feature_names is None else "it got arrays"
+        raise ValueError(
+            f"{error} ({there}): call set_output(transform='pandas') on the InstanceTransformer, "
+            "which then gives the names of the features too, or choose columns by number"
+        ) from error
 
 
 def _check_transformer(transformer: Any) -> None:
@@ -116,8 +186,11 @@ def _check_transformer(transformer: Any) -> None:
 
 def _requires_labels(transformer: Any) -> bool:
     # SelectKBest and the like deny that they require y, since a score function of the user's
-    # might not; all of scikit-learn's do.
-    return bool(get_tags(transformer).target_tags.required) or hasattr(transformer, "score_func")
+    # might not; all of scikit-learn's do. SelectFromModel requires what its estimator does.
+    if get_tags(transformer).target_tags.required or hasattr(transformer, "score_func"):
+        return True
+    inner = getattr(transformer, "estimator", None)
+    return hasattr(inner, "fit") and bool(get_tags(inner).target_tags.required)
 
 
 def _instance_targets(bags: Bags, y: ArrayLike | None, transformer: Any) -> NDArray[Any]:

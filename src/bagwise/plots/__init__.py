@@ -13,6 +13,7 @@ from bagwise.plots.curves import (
 )
 from bagwise.plots.heatmap import HeatmapDisplay
 from bagwise.plots.image_bags import ImageBagsDisplay
+from bagwise.plots.inspection import DependenceDisplay, ImportanceDisplay
 from bagwise.plots.instances import InstancePosteriorDisplay, InstanceProbabilityDisplay
 from bagwise.plots.overlay import plot_ct_montage, plot_detections, plot_slide_heatmap
 from bagwise.plots.relevance import RelevanceDisplay
@@ -26,10 +27,12 @@ from bagwise.plots.training import (
 __all__ = [
     "POSITIVE",
     "AucTimeDisplay",
+    "DependenceDisplay",
     "ElboDisplay",
     "FrocDisplay",
     "HeatmapDisplay",
     "ImageBagsDisplay",
+    "ImportanceDisplay",
     "InstancePosteriorDisplay",
     "InstanceProbabilityDisplay",
     "PrecisionRecallDisplay",
