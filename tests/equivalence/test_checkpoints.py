@@ -290,9 +290,19 @@ def test_marks_tell_arguments_apart() -> None:
     assert not differ(*psi), "functions cannot be compared"
 
 
-def test_gibbs_takes_no_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'gibbs' .* writes no checkpoints; use inference='vi'"):
-        bw.ProbitVGPMIL(inference="gibbs").fit(make_bags(), checkpoint=tmp_path / "fit.ckpt")
+@pytest.mark.parametrize("after", [2, 20, 49])
+def test_chains_that_go_on_draw_what_others_draw(after: int, tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    settings = SETTINGS | {"inference": "gibbs", "n_samples": 60, "burn_in": 11, "n_chains": 2}
+    settings |= {"mean": -2.0, "learn_hyperparameters": False}
+    whole = bw.ProbitVGPMIL(**settings).fit(bags)
+    with pytest.raises(Stop):
+        bw.ProbitVGPMIL(**settings).fit(
+            bags, checkpoint=path, checkpoint_minutes=0, callbacks=[stop_at(after)]
+        )
+    found = bw.ProbitVGPMIL(**settings).fit(bags, resume=path)
+    for name in ("means", "v", "log_joint", "S"):
+        np.testing.assert_array_equal(getattr(found.gibbs_, name), getattr(whole.gibbs_, name))
 
 
 def test_callbacks_hear_of_every_step() -> None:

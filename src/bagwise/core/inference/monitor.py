@@ -74,6 +74,11 @@ class Monitor:
         self.callback_error: Exception | None = None
         self._state: Callable[[], State] | None = None
 
+    @property
+    def saves(self) -> bool:
+        """Whether states are kept."""
+        return self._saver is not None
+
     def run(self, stage: str, work: Callable[[State | None], State]) -> State:
         """The result of a stage: saved, or worked out from where it stopped."""
         if stage in self._done:
