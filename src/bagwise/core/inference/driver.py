@@ -236,10 +236,14 @@ def _sample(
     """Gibbs chains started at the Laplace mode."""
     laplace = Laplace(problem.likelihood, sweeper)
     mode = laplace.mode(laplace.start(h.c0), h.c0)
-    how = {"start": mode.as_q(h.c0), "verbose": verbose, "monitor": problem.monitor, **chains}
+    how: dict[str, Any] = {"start": mode.as_q(h.c0), "verbose": verbose, **chains}
 
     def work(state: State | None) -> State:
-        return vars(run_chains(sweeper, h.c0, seed=problem.seed, state=state, **how))
+        return vars(
+            run_chains(
+                sweeper, h.c0, seed=problem.seed, monitor=problem.monitor, state=state, **how
+            )
+        )
 
     result = GibbsResult(**problem.monitor.run("gibbs", work))
     mixed = result.max_r_hat < GOOD_R_HAT
