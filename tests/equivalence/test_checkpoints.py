@@ -290,9 +290,59 @@ def test_marks_tell_arguments_apart() -> None:
     assert not differ(*psi), "functions cannot be compared"
 
 
-def test_gibbs_takes_no_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'gibbs' .* writes no checkpoints; use inference='vi'"):
-        bw.ProbitVGPMIL(inference="gibbs").fit(make_bags(), checkpoint=tmp_path / "fit.ckpt")
+LINEAR: dict[str, Callable[..., Any]] = {
+    "sparse": bw.MIRVM,
+    "sparse, kernel": lambda **k: bw.MIRVM(kernel=bw.kernels.RBF(1.0, 2.0), n_basis=6, **k),
+    "evidence": bw.MILogisticRegression,
+    "folds": lambda **k: bw.MILogisticRegression(alpha="cv", **k),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("where", ["calibration 1 of 5", "calibration 4 of 5"])
+def test_linear_models_go_on_with_the_fits_that_are_left(
+    name: str, where: str, tmp_path: Path
+) -> None:
+    bags, path, heard = make_bags(1.5), tmp_path / "fit.ckpt", set()
+
+    def stop(stage: str, *rest: Any) -> None:
+        heard.add(stage)
+        if stage == where:
+            raise KeyboardInterrupt
+
+    whole = LINEAR[name](random_state=0).fit(bags)
+    with pytest.raises(KeyboardInterrupt):
+        LINEAR[name](random_state=0).fit(bags, checkpoint=path, callbacks=[stop])
+    before, heard_again = heard - {where}, set()
+    again = LINEAR[name](random_state=None).fit(
+        bags, resume=path, callbacks=[lambda stage, *rest: heard_again.add(stage)]
+    )
+    assert before and not before & heard_again
+    np.testing.assert_array_equal(again.coef_, whole.coef_)
+    np.testing.assert_array_equal(again.alpha_, whole.alpha_)
+    np.testing.assert_array_equal(again.predict_proba(bags), whole.predict_proba(bags))
+
+
+def test_a_linear_checkpoint_is_of_one_fit(tmp_path: Path) -> None:
+    path, bags = tmp_path / "fit.ckpt", make_bags()
+    bw.MIRVM(random_state=0).fit(bags, checkpoint=path)
+    with pytest.raises(ValueError, match="alpha_init differ"):
+        bw.MIRVM(alpha_init=2.0).fit(bags, resume=path)
+
+
+@pytest.mark.parametrize("after", [2, 20, 49])
+def test_chains_that_go_on_draw_what_others_draw(after: int, tmp_path: Path) -> None:
+    bags, path = make_bags(), tmp_path / "fit.ckpt"
+    settings = SETTINGS | {"inference": "gibbs", "n_samples": 60, "burn_in": 11, "n_chains": 2}
+    settings |= {"mean": -2.0, "learn_hyperparameters": False}
+    whole = bw.ProbitVGPMIL(**settings).fit(bags)
+    with pytest.raises(Stop):
+        bw.ProbitVGPMIL(**settings).fit(
+            bags, checkpoint=path, checkpoint_minutes=0, callbacks=[stop_at(after)]
+        )
+    found = bw.ProbitVGPMIL(**settings).fit(bags, resume=path)
+    for name in ("means", "v", "log_joint", "S"):
+        np.testing.assert_array_equal(getattr(found.gibbs_, name), getattr(whole.gibbs_, name))
 
 
 def test_callbacks_hear_of_every_step() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,18 +17,19 @@ from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.core.files.modelfile import register
+from bagwise.core.inference.checkpoints import Session
 from bagwise.core.inference.feature_store import SMALL_BUDGET, free_memory
-from bagwise.core.inference.loop import warn_not_converged
-from bagwise.core.inference.monitor import Callback, Monitor, Note
+from bagwise.core.inference.monitor import Callback, Note
 from bagwise.core.inference.passes import rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.linear.design import Columns, Design
 from bagwise.core.linear.evidence import Fit
 from bagwise.core.links import Logistic
 from bagwise.core.parameters import check_integer, check_number
-from bagwise.core.posteriors.linear import LinearPosterior, WideLinearPosterior, posterior_at
+from bagwise.core.posteriors.linear import LinearPosterior, WideLinearPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
+from bagwise.models import _linear_stage as stage
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
 from bagwise.models._preparation import kmeans_points, scaling
 from bagwise.models._refits import refitted_linear
@@ -103,12 +104,26 @@ class LinearMIL(CalibratedMIL, abstract=True):
         *,
         sample_weight: ArrayLike | None = None,
         positive: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 5.0,
+        resume: str | os.PathLike[str] | None = None,
         callbacks: Sequence[Callback] = (),
         client: Any = None,
     ) -> Self:
-        """Fit from bag labels; arguments are as in `ProbitVGPMIL.fit`, but for checkpoints."""
+        """Fit from bag labels; arguments are as in `ProbitVGPMIL.fit`.
+
+        A checkpoint keeps the fits that are finished: that to all bags, and those that calibrate.
+        """
         return self._fit(
-            X, y, client, sample_weight=sample_weight, positive=positive, callbacks=callbacks
+            X,
+            y,
+            client,
+            sample_weight=sample_weight,
+            positive=positive,
+            checkpoint=checkpoint,
+            checkpoint_minutes=checkpoint_minutes,
+            resume=resume,
+            callbacks=callbacks,
         )
 
     def _fit_bags(
@@ -120,17 +135,28 @@ class LinearMIL(CalibratedMIL, abstract=True):
         *,
         counts: Array | None,
         callbacks: Sequence[Callback],
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 5.0,
+        resume: str | os.PathLike[str] | None = None,
     ) -> None:
         reasons = self._reasons_against(bags, T, counts, self._whole, self._costly())
         self._check_width(bags.n_instances, self._n_basis(bags))
-        design = self._design(bags, T, known, counts, self._columns(bags, T, rng))
-        fit = self._watched(lambda note: self._solve(design, rng, note), callbacks)
-        seed = int(rng.integers(2**31))
-        self.posterior_ = posterior_at(fit.modes[0], fit.columns, seed)
-        self._store(fit, self.posterior_.n_weights)
-        monitor = Monitor(callbacks)
-        refit = partial(refitted_linear, self, bags, T, counts, seed, monitor)
-        self._calibrate(bags, T, known, counts, reasons, seed, monitor, refit)
+        labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
+        session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
+        prepared = session.prepared or stage.prepared_columns(self._columns(bags, T, rng), rng)
+        monitor = session.monitor(prepared, callbacks)
+
+        def work() -> None:
+            columns = stage.restored_columns(prepared, self.kernel, rng)
+            design = self._design(bags, T, known, counts, columns)
+            solve = partial(self._solve, design, rng)
+            found = stage.watched(monitor, self._stage, solve, rng)
+            stage.store(self, found, found["posterior"])
+            seed = self.posterior_.seed
+            refit = partial(refitted_linear, self, bags, T, counts, seed, monitor)
+            self._calibrate(bags, T, known, counts, reasons, seed, monitor, refit)
+
+        session.do(work, monitor)
 
     def _check_width(self, n: int, d: int) -> None:
         """Raise where fits of d weights to n instances exceed the memory."""
@@ -256,15 +282,6 @@ class LinearMIL(CalibratedMIL, abstract=True):
     def _solve(self, design: Design, rng: np.random.Generator, note: Note) -> Fit:
         raise NotImplementedError
 
-    def _watched(self, work: Callable[[Note], Fit], callbacks: Sequence[Callback]) -> Fit:
-        """A fit as one stage, of whose steps callbacks hear."""
-        monitor = Monitor(callbacks)
-
-        def note(step: int, objective: float) -> None:
-            monitor.step(step, objective, dict)
-
-        return monitor.run(self._stage, lambda _: {"fit": work(note)})["fit"]
-
     def _likelihood(self) -> BagLikelihood:
         return BagLikelihood(Logistic())
 
@@ -311,22 +328,6 @@ class LinearMIL(CalibratedMIL, abstract=True):
         chunk_size = self.chunk_size or rows_per_chunk(len(columns))
         data = training_data(X, *labels, chunk_size, None, SMALL_BUDGET, counts=counts)
         return Design(data, columns).varying()
-
-    def _store(self, fit: Fit, n_weights: int) -> None:
-        if not fit.trace.converged:
-            self._warn_of(fit)
-        self.alpha_ = np.full(n_weights, np.inf)
-        self.alpha_[fit.columns.used] = fit.alpha
-        self.log_evidence_history_ = np.array(fit.trace.history)
-        self.log_evidence_ = fit.trace.history[-1]
-        self.n_iter_ = fit.trace.n_iter
-        self.converged_ = fit.trace.converged
-
-    def _warn_of(self, fit: Fit) -> None:
-        if fit.problem:
-            warnings.warn(fit.problem, ConvergenceWarning, stacklevel=4)
-        else:
-            warn_not_converged(self.max_iter, self.tol, "nats")
 
     def _spread_out(self, values: Array) -> Array:
         """Values of the weights in use among zeros."""

@@ -118,11 +118,10 @@ def check_way_of_fitting(
     away = isinstance(X, DaskRows)
     if model.inference == "gibbs":
         refuse_fractions(counts)
-    if model.inference == "gibbs" and (saves or away):
-        what = "writes no checkpoints" if saves else "is not distributed"
+    if model.inference == "gibbs" and away:
         raise ValueError(
-            f"inference='gibbs' runs its chains in processes of its own and {what}; use "
-            "inference='vi' or 'laplace', or leave checkpoint, resume and client out"
+            "inference='gibbs' runs its chains in processes of its own and is not distributed; use "
+            "inference='vi' or 'laplace', or leave client out"
         )
     if saves and away and sites.stateful:
         raise ValueError(

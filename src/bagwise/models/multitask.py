@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,8 +16,9 @@ from bagwise.bags.checks import as_1d, check_per_bag
 from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
 from bagwise.core.files.modelfile import register
-from bagwise.core.inference.monitor import Callback
-from bagwise.core.posteriors.linear import TaskPosteriors, posterior_at
+from bagwise.core.inference.monitor import Callback, Monitor
+from bagwise.core.posteriors.linear import TaskPosteriors
+from bagwise.models._linear_stage import store, watched
 from bagwise.models.mirvm import MIRVM
 
 Array = NDArray[Any]
@@ -52,7 +54,7 @@ class MultiTaskMIRVM(MIRVM):
     posterior_: TaskPosteriors  # type: ignore[assignment]
     _posterior_type = TaskPosteriors
 
-    def fit(
+    def fit(  # type: ignore[override]  # no checkpoints
         self,
         X: Any,
         y: ArrayLike | None = None,
@@ -85,7 +87,7 @@ class MultiTaskMIRVM(MIRVM):
             tasks=tasks,
         )
 
-    def _fit_bags(
+    def _fit_bags(  # type: ignore[override]
         self,
         bags: Bags,
         T: NDArray[np.bool_],
@@ -100,13 +102,9 @@ class MultiTaskMIRVM(MIRVM):
         names, of_task = _check_tasks(tasks, bags, T, counts)
         design = self._design(bags, T, known, counts, self._columns(bags, T, rng))
         designs = [design.of_bags(np.flatnonzero(of_task == j)) for j in range(len(names))]
-        fit = self._watched(lambda note: self._maximise(designs, note), callbacks)
-        seed = int(rng.integers(2**31))
-        self.posterior_ = TaskPosteriors(
-            tuple(names.tolist()),
-            tuple(posterior_at(mode, fit.columns, seed) for mode in fit.modes),
-        )
-        self._store(fit, self.posterior_.posteriors[0].n_weights)
+        solve, tasks = partial(self._maximise, designs), tuple(names.tolist())
+        found = watched(Monitor(callbacks), self._stage, solve, rng, tasks)
+        store(self, found, found["posterior"].posteriors[0])
         self._not_calibrated(reasons)
 
     _whole = "tasks share their penalties, and some may have few bags"

@@ -13,8 +13,9 @@ from scipy import special, stats
 from bagwise.core.features import whitener
 from bagwise.core.files.modelfile import read_state, register, write_state
 from bagwise.core.inference import gibbs
+from bagwise.core.inference.chains import GibbsResult, run_chains
 from bagwise.core.inference.diagnostics import effective_sample_size
-from bagwise.core.inference.gibbs import GibbsResult, GibbsSampler, run_chains
+from bagwise.core.inference.gibbs import GibbsSampler
 from bagwise.core.inference.label_draws import draw_sides, fixed_sides, truncated_normal
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.stats import Chunk, Q

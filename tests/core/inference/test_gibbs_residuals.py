@@ -13,8 +13,9 @@ from scipy.linalg import block_diag
 from bagwise.core import residuals
 from bagwise.core.features import Whitener, kernel_matrix, whitener
 from bagwise.core.inference import gibbs
+from bagwise.core.inference.chains import run_chains
 from bagwise.core.inference.diagnostics import effective_sample_size
-from bagwise.core.inference.gibbs import GibbsSampler, run_chains
+from bagwise.core.inference.gibbs import GibbsSampler
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets

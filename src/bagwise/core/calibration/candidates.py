@@ -49,7 +49,7 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 WHOLE_ROWS = 8_000  # instances up to which candidates are judged by all of them
-SAMPLE_ROWS = 4_000  # of more
+SAMPLE_ROWS = 8_000  # of more; half of it, 40 bags of 100, often takes too simple a kernel
 ROWS_PER_BAG = 100  # of large bags that are sampled, before fewer bags are looked at
 MEAN_SCALE = 3.0  # of the prior of c0, about START_MEAN
 STEPS, TOL = 30, 1e-4  # of Newton's method: a rough fit ranks kernels as well

@@ -242,8 +242,12 @@ def _has_folds(state: State) -> bool:
 
 
 def _is_prepared(prepared: State) -> bool:
-    """Whether scales, inducing points and the seed fit together."""
+    """Whether scales, points and the seed, or the random numbers of linear models, fit together."""
     parts: list[Any] = [prepared.get(name) for name in ("shift", "scale", "Z")]
+    linear = isinstance(prepared.get("random"), dict) and isinstance(parts[1], np.ndarray)
+    if linear:
+        prepared = {"seed": 0, **prepared}
+        parts[2] = np.zeros((1, parts[1].size)) if parts[2] is None else parts[2]
     shift, scale, Z = parts
     arrays = all(isinstance(a, np.ndarray) and a.dtype.kind == "f" for a in parts)
     if not arrays or type(prepared.get("seed")) is not int or Z.ndim != 2:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.core.features import whitener
-from bagwise.core.inference.gibbs import GibbsResult, run_chains
+from bagwise.core.inference.chains import GibbsResult, run_chains
 from bagwise.core.inference.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.core.inference.laplace import Laplace
 from bagwise.core.inference.loop import Trace
@@ -251,9 +251,16 @@ def _sample(
     """Gibbs chains started at the Laplace mode."""
     laplace = Laplace(problem.likelihood, sweeper)
     mode = laplace.mode(laplace.start(h.c0), h.c0)
-    result = run_chains(
-        sweeper, h.c0, seed=problem.seed, start=mode.as_q(h.c0), verbose=verbose, **chains
-    )
+    how: dict[str, Any] = {"start": mode.as_q(h.c0), "verbose": verbose, **chains}
+
+    def work(state: State | None) -> State:
+        return vars(
+            run_chains(
+                sweeper, h.c0, seed=problem.seed, monitor=problem.monitor, state=state, **how
+            )
+        )
+
+    result = GibbsResult(**problem.monitor.run("gibbs", work))
     mixed = result.max_r_hat < GOOD_R_HAT
     if not mixed:
         warnings.warn(

@@ -23,28 +23,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import joblib
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from bagwise.core.features import Whitener
-from bagwise.core.inference.diagnostics import MIN_SAMPLES, effective_sample_size, split_r_hat
 from bagwise.core.inference.label_draws import draw_sides, fixed_sides, truncated_normal
-from bagwise.core.inference.passes import Sweeper
 from bagwise.core.inference.shared_residuals import SharedResiduals, diagonalised
 from bagwise.core.inference.stats import Chunk, Q, diagonal_precision
 from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.linalg import cholesky, inverse_lower, logdet_from_cholesky
-from bagwise.core.parameters import check_integer
 from bagwise.core.residuals import split_residuals
 
 Array = NDArray[Any]
-
-SERIAL_SECONDS = 5.0  # shorter runs are over before other processes have started
-
-
-# --- The sampler: init and step ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -181,140 +171,3 @@ def _block(chunk: Chunk, features: Whitener | None, first_factor: int) -> _Block
     shared = diagonalised(G, s, targets)
     factors = slice(first_factor, first_factor + shared.n_factors)
     return _Block(chunk.A, s, shared, targets, fixed, slice(chunk.start, chunk.start + n), factors)
-
-
-# --- Chains ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GibbsResult:
-    """Draws of several chains, and what they are worth."""
-
-    means: Array  # (n_chains, n_samples, M) E[v | m] of each draw of m (Rao-Blackwell)
-    v: Array  # (n_chains, n_samples, M)
-    S: Array  # (M, M) Cov(v | m): the posterior of v is the mixture of N(means, S)
-    log_det_S: float
-    log_joint: Array  # (n_chains, burn_in + thin * n_samples), see `GibbsState`
-    r_hat: Array  # (M,) split R-hat of v
-    ess: Array  # (M,) effective number of draws of v
-
-    @property
-    def max_r_hat(self) -> float:
-        """The worst split R-hat; above 1.01 the chains should run longer."""
-        return float(np.max(self.r_hat))
-
-    @property
-    def min_ess(self) -> float:
-        """The smallest effective sample size; a few hundred are wanted."""
-        return float(np.min(self.ess))
-
-    def mixture_means(self, at_most: int = 2000) -> Array:
-        """Means of all chains together, evenly thinned, shape (n, M)."""
-        pooled = self.means.reshape(-1, self.means.shape[2])
-        n = min(at_most, len(pooled))
-        return pooled[np.arange(n) * len(pooled) // n]
-
-    def as_q(self, c0: float) -> Q:
-        """Mean and within-component covariance in the form of the other inferences."""
-        return Q(self.means.mean(axis=(0, 1)), self.S, c0, self.log_det_S)
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """Draws of one chain."""
-
-    means: Array  # (n_samples, M)
-    v: Array  # (n_samples, M)
-    log_joint: Array  # (n_sweeps,)
-
-
-def run_chains(
-    sweeper: Sweeper,
-    c0: float,
-    *,
-    n_samples: int = 1000,
-    burn_in: int = 200,
-    n_chains: int = 4,
-    thin: int = 1,
-    seed: int = 0,
-    start: Q | None = None,
-    n_jobs: int | None = None,
-    verbose: int = 0,
-) -> GibbsResult:
-    """Run independent chains and pool them; the result does not depend on `n_jobs`.
-
-    Parameters
-    ----------
-    n_samples, burn_in : draws kept and sweeps thrown away before them, per chain.
-    thin : sweeps per draw kept. Sweeps are cheap but take small steps where labels say little
-        of the many m they augment: tens to hundreds make one independent draw of v.
-    n_chains : each starts at its own draw, with its own stream of random numbers from `seed`.
-    start : an approximate posterior to draw the starts from; None is the prior.
-    n_jobs : processes; None takes one per chain and core, or this one alone for short runs.
-    verbose : 1 prints the log joint density of each chain ten times.
-    """
-    check_integer("n_samples", n_samples, at_least=MIN_SAMPLES)
-    check_integer("burn_in", burn_in, at_least=0)
-    check_integer("n_chains", n_chains, at_least=1)
-    check_integer("thin", thin, at_least=1)
-    sampler = GibbsSampler(list(sweeper.chunks), c0, sweeper.whitener)
-    seeds = np.random.SeedSequence(seed).spawn(n_chains)
-    jobs = n_jobs or _default_jobs(sampler, n_chains, burn_in + thin * n_samples)
-    run = joblib.delayed(_run_chain)
-    chains = joblib.Parallel(n_jobs=min(joblib.effective_n_jobs(jobs), n_chains))(
-        run(sampler, _Plan(chain, seeds[chain], n_samples, burn_in, thin, start, verbose))
-        for chain in range(n_chains)
-    )
-    v = np.stack([c.v for c in chains])
-    return GibbsResult(
-        means=np.stack([c.means for c in chains]),
-        v=v,
-        S=sampler.S,
-        log_det_S=sampler.log_det_S,
-        log_joint=np.stack([c.log_joint for c in chains]),
-        r_hat=split_r_hat(v),
-        ess=effective_sample_size(v),
-    )
-
-
-def _default_jobs(sampler: GibbsSampler, n_chains: int, n_sweeps: int) -> int:
-    """One process per chain as far as there are cores; one where the run takes seconds."""
-    numbers = sum(b.shared.G.size for b in sampler.blocks)
-    sweep = 1e-4 + sampler.n_rows * (4e-7 + 1e-9 * len(sampler.S)) + 1e-8 * numbers
-    seconds = n_chains * n_sweeps * sweep
-    return 1 if seconds < SERIAL_SECONDS else min(n_chains, joblib.cpu_count())
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What one chain is to do."""
-
-    chain: int
-    seed: np.random.SeedSequence
-    n_samples: int
-    burn_in: int
-    thin: int
-    start: Q | None
-    verbose: int
-
-    @property
-    def n_sweeps(self) -> int:
-        return self.burn_in + self.thin * self.n_samples
-
-
-def _run_chain(sampler: GibbsSampler, plan: _Plan) -> _Chain:
-    rng = np.random.default_rng(plan.seed)
-    n_sweeps, shape = plan.n_sweeps, (plan.n_samples, len(sampler.S))
-    means, v, log_joint = np.empty(shape), np.empty(shape), np.empty(n_sweeps)
-    # The number of BLAS threads changes the last bits of sums, and differs between processes.
-    with threadpool_limits(limits=1, user_api="blas"):
-        state = sampler.init_state(rng, plan.start)
-        for sweep in range(n_sweeps):
-            state = sampler.step(rng, state)
-            log_joint[sweep] = state.log_joint
-            kept, rest = divmod(sweep + 1 - plan.burn_in, plan.thin)
-            if kept >= 1 and rest == 0:
-                means[kept - 1], v[kept - 1] = state.mean, state.v
-            if plan.verbose and (sweep + 1) % max(n_sweeps // 10, 1) == 0:
-                print(f"chain {plan.chain}  sweep {sweep + 1:5d}  log joint {log_joint[sweep]:.6f}")
-    return _Chain(means, v, log_joint)

@@ -75,6 +75,11 @@ class Monitor:
         self._state: Callable[[], State] | None = None
         self.view: Callable[[State], Any] | None = None  # the model so far, of the state of a step
 
+    @property
+    def saves(self) -> bool:
+        """Whether states are kept."""
+        return self._saver is not None
+
     def run(self, stage: str, work: Callable[[State | None], State]) -> State:
         """The result of a stage: saved, or worked out from where it stopped."""
         if stage in self._done:
