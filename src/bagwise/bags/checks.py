@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 
 from bagwise.bags.messages import ROW, InputError, show, some
 from bagwise.bags.rows import RowSource, blocks, is_elsewhere
-from bagwise.bags.sparse_rows import SparseRows
+from bagwise.bags.sparse_rows import SparseRows, checked_sparse
 
 Array = NDArray[Any]
 
@@ -227,7 +227,7 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     if columns is not None and len(set(columns)) < len(columns):
         raise ValueError(f"column names must be distinct; got {list(columns)}; rename some")
     if sparse.issparse(X):
-        X = _checked_sparse(X)
+        X = checked_sparse(X)
     else:
         _reject_text(X, "X")
     checked = check_array(
@@ -239,16 +239,6 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
         input_name="X",
     )
     return cast(Array, SparseRows(checked)) if sparse.issparse(checked) else np.asarray(checked)
-
-
-def _checked_sparse(X: Any) -> Any:
-    """A sparse matrix whose indices lie within it, of floats: sums of entries must not overflow."""
-    if X.format in ("csr", "csc", "bsr"):
-        try:
-            X.check_format(full_check=True)
-        except ValueError as error:
-            raise ValueError(f"X is no valid sparse matrix: {error}; build it anew") from error
-    return X.astype(np.float64) if X.dtype.kind in "biu" else X
 
 
 def check_sortable(X: Any) -> None:
