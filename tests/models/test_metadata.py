@@ -8,6 +8,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.core.files.modelfile import ModelFileError
+from bagwise.models.metadata import id_hashes
 from command_line import good, refused, run
 from toy_bags import separable_bags
 
@@ -83,3 +84,9 @@ def test_labels_of_other_classes_are_refused(tmp_path: Path) -> None:
     for command in ("evaluate", "report"):
         said = refused(command, model, table)
         assert "the model's 1 and 2; these bags have 0, 1" in said
+
+
+def test_ids_need_not_be_utf_8() -> None:
+    """Slides are called as their files, whose names may hold any bytes."""
+    found = id_hashes(np.array(["caf\udce9", "caf\udce8", "café"], dtype=object))
+    assert len(set(found.tolist())) == 3

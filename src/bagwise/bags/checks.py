@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 
 from bagwise.bags.messages import ROW, InputError, show, some
 from bagwise.bags.rows import RowSource, blocks, is_elsewhere
-from bagwise.bags.sparse_rows import SparseRows
+from bagwise.bags.sparse_rows import SparseRows, checked_sparse
 
 Array = NDArray[Any]
 
@@ -230,7 +230,7 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
     if hasattr(X, "__arrow_c_stream__") and hasattr(X, "to_numpy") and not has_index(X):
         X = X.to_numpy()  # of polars, whose precision is kept
     if sparse.issparse(X):
-        X = _checked_sparse(X)
+        X = checked_sparse(X)
     else:
         _reject_text(X, "X")
     half = getattr(X, "dtype", None) == np.float16
@@ -243,16 +243,6 @@ def check_features(X: Any, *, estimator_name: str | None = None) -> Array:
         input_name="X",
     )
     return cast(Array, SparseRows(checked)) if sparse.issparse(checked) else np.asarray(checked)
-
-
-def _checked_sparse(X: Any) -> Any:
-    """A sparse matrix whose indices lie within it, of floats: sums of entries must not overflow."""
-    if X.format in ("csr", "csc", "bsr"):
-        try:
-            X.check_format(full_check=True)
-        except ValueError as error:
-            raise ValueError(f"X is no valid sparse matrix: {error}; build it anew") from error
-    return X.astype(np.float64) if X.dtype.kind in "biu" else X
 
 
 def check_sortable(X: Any) -> None:

@@ -72,5 +72,15 @@ class SparseRows(RowSource):
         return low.ravel(), high.ravel()
 
 
+def checked_sparse(X: Any) -> Any:
+    """A sparse matrix whose indices lie within it, of floats: sums of entries must not overflow."""
+    if X.format in ("csr", "csc", "bsr"):
+        try:
+            X.check_format(full_check=True)
+        except ValueError as error:
+            raise ValueError(f"X is no valid sparse matrix: {error}; build it anew") from error
+    return X.astype(np.float64) if X.dtype.kind in "biu" else X
+
+
 def _matrix(X: Any) -> Any:
     return X.matrix if isinstance(X, SparseRows) else sparse.csr_array(np.asarray(X))

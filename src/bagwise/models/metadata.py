@@ -93,7 +93,9 @@ _METADATA: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def id_hashes(ids: Array) -> Array:
     """(n,) hashes of ids as text: enough to know a bag or a patient again."""
-    digests = [blake2b(str(i).encode(), digest_size=8).digest() for i in ids.tolist()]
+    # Names of files that are not UTF-8 have halves of characters in them.
+    texts = [str(i).encode("utf-8", "surrogatepass") for i in ids.tolist()]
+    digests = [blake2b(text, digest_size=8).digest() for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
