@@ -29,12 +29,12 @@ def predicted(model: Any, bags: Bags, told: Array | None) -> Predictions:
         found: Predictions = model.predict_all(bags, y=told)
         return found
     share, std = model.predict_share(bags, return_std=True)
-    of_instances = model.predict_instance_proba(bags, return_std=True)
+    p, p_std = model.predict_instance_proba(bags, return_std=True)
     given: Any = (None, None)
     if told is not None:
         given = model.instance_posterior(bags, return_std=True, y=told)
     both = np.column_stack([1 - share, share])
-    return Predictions(both, std, *of_instances, None, None, *given)
+    return Predictions(both, std, p, p_std, None, None, *given)
 
 
 def decided(model: Any, bags: Bags, alpha: float | None) -> Decided:
