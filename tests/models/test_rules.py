@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 import bagwise as bw
+from bagwise.core.calibration.candidates import bags_to_judge
+from bagwise.core.inference.driver import Problem, learning_data
+from bagwise.core.inference.passes import TrainingData
+from bagwise.core.likelihoods.count_rule import CountRule
 from bagwise.core.likelihoods.rules import check_rule
+from bagwise.core.links import Probit
 from bagwise.kernels import RBF
 from bagwise.metrics import expected_calibration_error, roc_auc
+from bagwise.models.probit import ProbitSites
 
 FIXED: dict[str, Any] = {
     "kernel": RBF(4.0, 4.0),
@@ -228,3 +234,20 @@ def test_bad_labels_and_arguments() -> None:
     with pytest.raises(ValueError, match="is positive, but has at most 8"):
         bw.ProbitVGPMIL(rule=bw.AtLeast(9), **FIXED).fit(pairs, np.arange(6) % 2)
     assert check_rule(bw.AtLeast(3)) == bw.AtLeast(3)
+
+
+def test_large_data_are_looked_at_by_whole_bags() -> None:
+    """Rows of a bag do not say how many of all are positive."""
+    bags = bw.Bags.from_list([np.full((101, 1), float(b)) for b in range(100)])
+    T, reliability = np.linspace(0, 1, 100), np.linspace(0.6, 1, 100)
+    judged = bags_to_judge(bags, T, None, 0, None, reliability, in_parts=False)
+    some = np.asarray(judged.bags.X)[::101, 0].astype(int)
+    assert not judged.whole and len(some) == 39 and np.all(judged.bags.sizes == 101)
+    np.testing.assert_array_equal(judged.T, T[some])
+    np.testing.assert_array_equal(judged.reliability, reliability[some])
+    data = TrainingData(bags.X, bags.offsets, T, reliability=reliability)
+    likelihood = CountRule(Probit(), bw.Share())
+    problem = Problem(data, bags.X[:1], likelihood, ProbitSites(likelihood), 1e-6, 0)
+    part = learning_data(problem, RBF(), None)
+    assert len(part.T) == 99 and np.all(np.diff(part.offsets) == 101)
+    np.testing.assert_array_equal(part.reliability, reliability[part.X[::101, 0].astype(int)])

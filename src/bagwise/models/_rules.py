@@ -17,7 +17,7 @@ from bagwise.core.files.modelfile import register
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted
 from bagwise.core.likelihoods.count_rule import CountRule
-from bagwise.core.likelihoods.rules import AtLeast, BagRule, Share, check_rule
+from bagwise.core.likelihoods.rules import AT_LEAST_ONE, AtLeast, BagRule, Share, check_rule
 from bagwise.core.links import Link
 from bagwise.core.posteriors.given_labels import BagDraws
 from bagwise.core.posteriors.ruled import RulePredictor
@@ -43,7 +43,8 @@ class RuledMIL(GaussianProcessMIL, abstract=True):
 
     @property
     def _rule(self) -> BagRule | None:
-        return check_rule(self.rule)
+        usual = isinstance(self.rule, str) and self.rule == AT_LEAST_ONE
+        return None if usual else check_rule(self.rule)
 
     @property
     def _shares(self) -> bool:

@@ -40,9 +40,10 @@ from bagwise.core.inference.passes import TrainingData
 from bagwise.core.inference.stats import Chunk, FoldedLikelihood, diagonal_precision
 from bagwise.core.inference.thinning import START_MEAN, rows_per_bag, some_bags
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
+from bagwise.core.likelihoods.count_rule import CountRule
 from bagwise.core.linalg import BREAKDOWNS, cholesky, inverse_from_cholesky
 from bagwise.core.posteriors.gaussian import Posterior
-from bagwise.core.posteriors.ruled import by_rule, share_scores
+from bagwise.core.posteriors.ruled import RulePredictor, share_scores
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
@@ -237,7 +238,9 @@ def left_out_of(candidate: Candidate, judged: JudgedBags, fitting: Fitting) -> L
         v = fitting.mode(everything.of(~out), start)
         without = precision - fitting.precision(everything.of(out))
         posterior, bags = fitting.posterior(candidate, v, without), judged.bags[out]
-        found = by_rule(posterior, fitting.likelihood).predicted(
+        rule = fitting.likelihood
+        ask = RulePredictor(posterior, rule) if isinstance(rule, CountRule) else posterior
+        found = ask.predicted(
             bags.X, bags.offsets, joint=True, instances=True, second=False, stages=STAGES
         )
         scores = scores_of(found) if judged.T.dtype == bool else share_scores(found, judged.T[out])
@@ -292,11 +295,7 @@ def _verdict(candidate: Candidate, found: LeftOut | None, judged: JudgedBags) ->
 
 
 def height_and_area(found: LeftOut, judged: JudgedBags) -> tuple[float, float]:
-    """Average log-probability of left-out labels, and the AUC of their bags.
-
-    Of shares, their log density relative to its largest value, and how well those above the median
-    are told from the others.
-    """
+    """Average log-probability of left-out labels, and the AUC of their bags (of shares: halves)."""
     T, counts = judged.T, judged.counts
     if T.dtype != bool:
         log_density, expected = found.bag_scores.T

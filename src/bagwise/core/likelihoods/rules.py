@@ -98,10 +98,8 @@ class Share(BagRule):
             return np.logaddexp(np.log(reliability) + log_normal, wrong)
 
 
-def check_rule(rule: Any) -> BagRule | None:
-    """The rule that an argument stands for; None is the usual one."""
-    if isinstance(rule, str) and rule == AT_LEAST_ONE:
-        return None
+def check_rule(rule: Any) -> BagRule:
+    """The rule that an argument is, where it is not the name of the usual one."""
     if isinstance(rule, BagRule):
         return rule
     raise ValueError(

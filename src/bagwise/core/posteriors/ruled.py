@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
+from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
 from bagwise.core.likelihoods.count_rule import CountRule
 from bagwise.core.likelihoods.counts import Counts
@@ -81,11 +81,6 @@ class RulePredictor(Predictor):
         nothing_settled = np.ones(len(offsets) - 1, dtype=bool)  # both labels matter
         for draws in self.posterior.bag_draws(X, np.asarray(offsets), nothing_settled):
             yield replace(draws, points=draws.points[:DRAWS])
-
-
-def by_rule(posterior: Any, likelihood: BagLikelihood) -> Any:
-    """What predicts bags: a posterior, with the rule where there is one about numbers."""
-    return RulePredictor(posterior, likelihood) if isinstance(likelihood, CountRule) else posterior
 
 
 def _log_both(draws: BagDraws) -> tuple[Array, Array]:
