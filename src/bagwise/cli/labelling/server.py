@@ -48,6 +48,7 @@ def bound_socket(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((HOST, port))
+        bound.listen()  # who comes before the server is up waits for it
     except OSError as error:
         bound.close()
         raise OSError(

@@ -185,7 +185,8 @@ function showGains(gains) {
   if (!last) { byId("bought").textContent = "Counting what is open …"; return; }
   const parts = [];
   const change = (a, b, text, unit) => parts.push(`${text} ${a === b ? "" : a.toFixed(3) + " → "}${b.toFixed(3)} ${unit}`);
-  if (scored.length) change(scored[0].left_out, scored[scored.length - 1].left_out, "log-likelihood of left-out bags", "per bag");
+  const judged = scored[scored.length - 1];
+  if (judged) change(scored[0].left_out, judged.left_out, "log-likelihood of left-out bags", judged === last ? "per bag" : `per bag with ${judged.labels}`);
   change(first.entropy, last.entropy, "open about instances", "bits each");
   byId("bought").textContent = `With ${last.labels} ${last.labels === 1 ? "label" : "labels"}: ${parts.join("; ")}.`;
   byId("curve-left").hidden = !scored.length;
