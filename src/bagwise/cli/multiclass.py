@@ -16,8 +16,9 @@ from bagwise.bags.subsets import check_test_size
 from bagwise.cli.errors import say
 from bagwise.cli.missing import fill_to_fit, for_fit
 from bagwise.cli.output import print_grid, print_json
+from bagwise.cli.prediction_frames import check_free
 from bagwise.cli.sources import naming
-from bagwise.cli.workflow import Fitted, bag_values, build_model, check_free
+from bagwise.cli.workflow import Fitted, bag_values, build_model
 from bagwise.io.streams import TableError
 from bagwise.io.write_tables import write_table
 from bagwise.metrics.intervals import share_interval, units_of

@@ -14,8 +14,8 @@ import numpy as np
 
 from bagwise.cli.decisions import Decided
 from bagwise.cli.errors import printable, say
+from bagwise.cli.prediction_frames import bag_frame, instance_frame
 from bagwise.cli.sources import tile_corners, tile_sizes
-from bagwise.cli.workflow import bag_frame, instance_frame
 from bagwise.core.files.atomic import check_result, refuse_existing
 from bagwise.io.anndata_files import is_anndata
 from bagwise.io.class_labels import class_names

@@ -115,7 +115,7 @@ def suggestion_frame(
     import numpy as np
 
     from bagwise.cli.decisions import Decided
-    from bagwise.cli.workflow import bag_frame, instance_frame
+    from bagwise.cli.prediction_frames import bag_frame, instance_frame
 
     own = table.bags
     frame = (bag_frame if bags else instance_frame)(model, table, found, Decided({}, {}))

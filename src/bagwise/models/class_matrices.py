@@ -14,9 +14,11 @@ from bagwise.bags import Bags
 from bagwise.bags.checks import as_1d, has_index, refuse_masked
 from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
+from bagwise.core.warnings import NearChanceWarning, warn_user
 from bagwise.models.inputs import labels_for
 
 Array = NDArray[Any]
+Said = list[tuple[type[Warning], str]]
 Flags = NDArray[np.bool_]
 
 
@@ -192,3 +194,19 @@ def given_one_class(p: Array) -> Array:
     floats = np.finfo(np.float64)
     log_odds = special.logit(np.clip(p, floats.tiny, 1 - floats.epsneg))
     return special.softmax(log_odds, axis=1)
+
+
+def warn_by_class(classes: Array, said: list[Said]) -> None:
+    """Give the warnings of every class once, with its name, at the line that called `fit`.
+
+    Those of features, which all classes share, are given without one; how well bags are ranked is
+    about one class, also where all are ranked alike.
+    """
+    common = [each for each in dict.fromkeys(said[0]) if all(each in own for own in said)]
+    shared = [each for each in common if each[0] is not NearChanceWarning]
+    for category, message in shared:
+        warn_user(message, category)
+    for name, own in zip(classes.tolist(), said, strict=True):
+        for category, message in dict.fromkeys(own):
+            if (category, message) not in shared:
+                warn_user(f"class {name!r}: {message}", category)

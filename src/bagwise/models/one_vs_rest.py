@@ -16,18 +16,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags, as_bags
 from bagwise.core.files.modelfile import register_kernels, write_state
-from bagwise.core.warnings import NearChanceWarning, warn_user
 from bagwise.distributed import DaskRows, connected
 from bagwise.models._base import Predictions
 from bagwise.models._preparation import with_shared_inducing
 from bagwise.models.bag_weights import sample_weights
 from bagwise.models.class_matrices import (
+    Said,
     check_counting,
     check_no_instance_labels,
     classes_to_fit,
     classes_told,
     given_one_class,
     in_class_order,
+    warn_by_class,
 )
 from bagwise.models.estimator import all_or_nothing, bag_accuracy
 from bagwise.models.inputs import (
@@ -41,7 +42,6 @@ from bagwise.models.states import estimator_state, fitted_states, plain_classes
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
-Said = list[tuple[type[Warning], str]]
 
 
 class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
@@ -144,7 +144,7 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         fits = Parallel(n_jobs=n_jobs)(
             delayed(_fit_class)(shared, bags, T[:, k], weights) for k in range(len(classes))
         )
-        _warn_by_class(classes, [said for _, said in fits])
+        warn_by_class(classes, [said for _, said in fits])
         with all_or_nothing(self):
             self.estimators_: list[Any] = [model for model, _ in fits]
             self.classes_ = classes
@@ -334,19 +334,3 @@ def _fit_class(
         warnings.simplefilter("always")
         model = clone(estimator).fit(bags.with_labels(positive.astype(np.int64)), **weights)
     return model, [(w.category, str(w.message)) for w in caught]
-
-
-def _warn_by_class(classes: Array, said: list[Said]) -> None:
-    """Give the warnings of every class once, with its name, at the line that called `fit`.
-
-    Those of features, which all classes share, are given without one; how well bags are ranked is
-    about one class, also where all are ranked alike.
-    """
-    common = [each for each in dict.fromkeys(said[0]) if all(each in own for own in said)]
-    shared = [each for each in common if each[0] is not NearChanceWarning]
-    for category, message in shared:
-        warn_user(message, category)
-    for name, own in zip(classes.tolist(), said, strict=True):
-        for category, message in dict.fromkeys(own):
-            if (category, message) not in shared:
-                warn_user(f"class {name!r}: {message}", category)
