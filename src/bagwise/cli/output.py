@@ -63,12 +63,13 @@ def check_output(
             ".parquet or .feather"
         )
     if is_cells(path):
-        if not is_anndata(sources[1]):
+        table = str(sources[1])
+        if not is_anndata(table):
             raise ValueError(
-                f"{path} would be a copy of the table with the results in it, and {sources[1]} "
+                f"{path} would be a copy of the table with the results in it, and {table} "
                 "holds no cells of AnnData; end the output in .csv or .parquet"
             )
-        check_same_kind(sources[1], path)
+        check_same_kind(table, path)
         check_result(path, sources, overwrite=force)
         return
     if path == "-" or is_folder(path):
