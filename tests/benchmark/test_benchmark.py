@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -377,3 +378,46 @@ def test_datasets_command() -> None:
     about = invoke("datasets", "musk2").output
     assert "CC BY 4.0" in about and "fetch_musk2" in about
     assert invoke("datasets", "musk3").exit_code == 2
+
+
+class Own(ClassifierMixin, BaseEstimator):
+    """A model of a user: every bag is as likely as not."""
+
+    def fit(self, X: Any, y: Any = None) -> Own:
+        self.classes_ = np.array([0, 1])
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        return np.full((len(X), 2), 0.5)
+
+
+def test_names_and_estimators_may_stand_in_one_list(tmp_path: Path) -> None:
+    bags, _ = make_bags(24, overlap=0.02, random_state=0)
+    rows = run({"toy": bags}, ["MILR", Own()], repeats=1, folds=2, output=tmp_path / "out")
+    assert sorted({row["model"] for row in rows}) == ["MILR", "Own"]
+
+
+@pytest.mark.parametrize(
+    ("models", "kind", "message"),
+    [
+        (["MILR", "MILR"], ValueError, "two models are called 'MILR'"),
+        ([Own(), Own()], ValueError, "two models are called 'Own'"),
+        ([Own], TypeError, "an object of the class"),
+        ([3], TypeError, "a name or an estimator with fit, got 3"),
+        ("MILR", TypeError, r"pass \['MILR'\]"),
+    ],
+    ids=["names", "classes", "a class", "a number", "text"],
+)
+def test_models_that_cannot_be_told_apart_or_fitted(
+    models: Any, kind: type[Exception], message: str, tmp_path: Path
+) -> None:
+    bags, _ = make_bags(24, random_state=0)
+    with pytest.raises(kind, match=message):
+        run({"toy": bags}, models, output=tmp_path / "out")
+
+
+def test_a_misspelt_set_is_named_also_without_pooch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    monkeypatch.delenv("BAGWISE_DATA", raising=False)
+    with pytest.raises(ValueError, match="no data set 'musk': it is none of musk1, musk2"):
+        run(["musk"])

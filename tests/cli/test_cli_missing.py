@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
+from bagwise.bags.missing import medians
 from bagwise.core.files.modelfile import ModelFileError
 from command_line import good, refused, run, small_frame
 
@@ -82,10 +83,14 @@ def test_a_bag_of_which_nothing_would_stay_is_named(table: Path) -> None:
 
 
 def test_a_feature_without_any_value_has_no_median(table: Path) -> None:
+    X = np.array([[1.0, np.nan], [2.0, np.nan]])
+    bags = bw.Bags.from_arrays(X, ["s1", "s2"], feature_names=["shade", "area"])
+    with pytest.raises(ValueError, match=r"feature 'area' has none; leave it out \(features=\)"):
+        medians(bags)
     pd.read_csv(table).assign(area=np.nan).to_csv(table, index=False)
     output = ("-o", table.with_name("m.bagwise"))
     line = refused("fit", table, *COMMON, "--missing", "median", *output)
-    assert "feature 'area' has none; leave it out (--features)" in line
+    assert "the feature 'area' must be a number; got None" in line and "--features" in line
 
 
 def test_a_model_without_medians_says_so(table: Path) -> None:

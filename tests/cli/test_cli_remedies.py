@@ -15,6 +15,7 @@ from bagwise.bags.inputs import has_decimal_commas
 from bagwise.cli import sources
 from bagwise.cli.errors import describe
 from bagwise.cli.options import refuse_beside_scheduler
+from bagwise.cli.output import print_grid
 from bagwise.cli.workflow import suspects
 from bagwise.core.files.atomic import refuse_existing
 from bagwise.io.columns import Columns
@@ -252,3 +253,36 @@ def test_what_listens_but_is_no_scheduler_is_said(
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         line = refused("fit", tmp_path / "t.parquet", "--scheduler", address, "-o", tmp_path / "m")
     assert "no Dask scheduler answered" in line
+
+
+def test_a_slide_file_in_place_of_a_table_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "slide.h5").write_bytes(b"")
+    with pytest.raises(TableError, match="features of one slide; pass the folder that holds it"):
+        read_table(tmp_path / "slide.h5")
+
+
+def test_decimal_commas_in_a_table_to_predict_have_a_remedy_that_predict_takes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "new.csv"
+    path.write_text("slide;area\ns1;1,5\ns2;2,5\n")
+    with pytest.raises(TableError) as told:
+        read_table(path, delimiter=";", feature_names=["area"])
+    assert "decimal point" in str(told.value) and "features" not in describe(told.value)
+    with pytest.raises(TableError) as told:
+        read_table(path, delimiter=";")
+    assert "(--features)" in describe(told.value)
+
+
+def test_rows_with_too_many_fields_may_have_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("slide,area\ns1,1,5\ns2,2,5\n")
+    with pytest.raises(TableError, match="write numbers with a decimal point"):
+        read_table(path)
+
+
+def test_tables_are_not_cut_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    headings = [f"a long heading of column {j}" for j in range(8)]
+    print_grid("Scores", headings, [[str(j) * 30 for j in range(8)]])
+    said = capsys.readouterr().out
+    assert all(h in said for h in headings) and "7" * 30 in said and "\u2026" not in said

@@ -74,7 +74,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "annotations": ([{"data": {}, "annotations": {"result": 1}}], "are no list"),
     "two choices": (
         [{"data": {}, "annotations": [{"result": [{"value": {"choices": ["A", "B"]}}]}]}],
-        "one choice per instance, got",
+        "one choice per instance is read",
     ),
 }
 

@@ -140,14 +140,18 @@ def test_slide_table_with_text_and_other_columns(table: Path) -> None:
         table, table.parent, case="patient", slide="slide", label="subtype", coords="level0"
     )
     assert bags.y.tolist() == ["LUAD", "LUSC"]
-    with pytest.raises(ValueError, match="no column 'case_id'; it has"):
+    with pytest.raises(ValueError, match="no column 'slide_id'; it has"):
         read_slide_table(table, table.parent)
 
 
 def test_slide_table_without_patients(table: Path) -> None:
+    assert read_slide_table(table, table.parent, case=None).groups is None
     table.write_text("slide_id,label\na.svs,0\nb,1\n")
-    bags = read_slide_table(table, table.parent, case=None)
-    assert bags.groups is None and bags.ids.tolist() == ["a.svs", "b"]
+    for more in ({}, {"case": None}):
+        bags = read_slide_table(table, table.parent, **more)
+        assert bags.groups is None and bags.ids.tolist() == ["a.svs", "b"]
+    with pytest.raises(ValueError, match="no column 'case_id'; it has"):
+        read_slide_table(table, table.parent, case="case_id")
 
 
 def test_all_slides_of_a_folder(table: Path) -> None:
