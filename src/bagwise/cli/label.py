@@ -106,6 +106,7 @@ def label(
         with progress("reading", False):
             data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
         tell(data, False)
+        one_model(fitted)
         classes = [str(c) for c in class_names(fitted)]
         if export is not None:
             with LabelStore(path) as store:
@@ -115,6 +116,16 @@ def label(
         shown = seen(data, pictures, dicom, image, tile_size)
         with LabelStore(path, classes) as store:
             opened(fitted, data, store, shown, refit_every, annotator, port, not no_browser)
+
+
+def one_model(model: Any) -> None:
+    """Raise where a file holds a model for each of several tasks."""
+    from bagwise.models.single_model import check_one_model
+
+    try:
+        check_one_model(model)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def needs_server() -> None:
