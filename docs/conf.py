@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import draw_house
+import parameters
 
 project = "bagwise"
 author = "The bagwise developers"
@@ -54,15 +55,18 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "bagwise"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["bagwise.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "show_toc_level": 2,
+    "header_links_before_dropdown": 8,
     "navigation_with_keys": True,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+html_sidebars: dict[str, list[str]] = {"index": []}  # has nothing to navigate to
 
 
 def skip_plumbing(app, what, name, obj, skip, options):
@@ -80,3 +84,4 @@ def setup(app):
     """Called by Sphinx."""
     app.connect("config-inited", draw)
     app.connect("autodoc-skip-member", skip_plumbing)
+    app.connect("autodoc-process-docstring", parameters.rewrite, priority=400)

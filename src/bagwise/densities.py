@@ -124,7 +124,7 @@ class StudentT:
 
 @dataclass(frozen=True)
 class Laplace:
-    """psi(x) = exp(-|x| / scale) / (2 scale): variances 1 / omega are exponential.
+    """psi(x) = `exp(-|x| / scale) / (2 scale)`: variances 1 / omega are exponential.
 
     With scale 2 it falls as the hyperbolic secant does far from zero. theta has a pole at zero;
     below xi = 1e-6 it is taken there.

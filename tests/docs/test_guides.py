@@ -53,3 +53,36 @@ def test_molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_python("molecules.md")
     assert Path("ibuprofen.png").stat().st_size > 1000
+
+
+def run_all(page: str) -> None:
+    """Blocks of both kinds, in the order of the page."""
+    namespace: dict[str, object] = {"__name__": "guide"}
+    for language, code in blocks(page):
+        if language == "python":
+            exec(compile(code, page, "exec"), namespace)
+            continue
+        for words in map(shlex.split, code.split("\n")):
+            if words[:1] == ["bagwise"]:
+                good(*words[1:])
+
+
+def test_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_all("../tutorial.md")
+    out = capsys.readouterr().out
+    assert "ShiftWarning" in out
+    bags, pictures = (float(x) for x in re.findall(r"^(0\.\d+) (0\.\d+)$", out, re.MULTILINE)[0])
+    assert bags > 0.9 and pictures > 0.95  # as the page says
+    for name in ("digits.bagwise", "new.predictions.csv", "pictures.csv", "new.report.html"):
+        assert Path(name).stat().st_size > 0
+    header = Path("new.predictions.csv").read_text("utf-8").splitlines()[0].split(",")
+    assert {"p_mean", "p_std", "predicted", "possible", "p_novelty"} <= set(header)
+
+
+@pytest.mark.parametrize("page", ["../is_it_mil.md", "../uncertainty.md"])
+def test_pages_of_explanation(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run_all(page)
+    assert capsys.readouterr().out

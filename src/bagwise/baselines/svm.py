@@ -208,7 +208,7 @@ class SetKernelSVM(_CalibratedSVM):
     Parameters
     ----------
     C : of scikit-learn's `SVC`.
-    gamma : of the RBF kernel, exp(-gamma |x - x'|²); "scale" is 1 / number of features, since
+    gamma : of the RBF kernel, `exp(-gamma |x - x'|²)`; "scale" is 1 / number of features, since
         features are standardised.
     calibration_folds : folds for the held-out decision values.
     random_state : seed of these folds.

@@ -48,7 +48,7 @@ class CTSeries:
     series: str
     study: str
     patient: str
-    slice_ids: NDArray[np.str_]
+    slice_ids: NDArray[Any]
     paths: tuple[Path, ...]
 
 

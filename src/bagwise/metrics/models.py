@@ -142,7 +142,7 @@ def scorer(name: str = "roc_auc") -> BagScorer:
     Parameters
     ----------
     name : roc_auc, average_precision, accuracy, precision, recall, f1, log_likelihood, neg_brier or
-        neg_expected_calibration_error, or one of these after "instance_".
+        neg_expected_calibration_error, or one of these after `instance_`.
 
     >>> from sklearn.model_selection import cross_val_score
     >>> from bagwise import MIRVM

@@ -219,13 +219,17 @@ class PsiVGPMIL(LogisticMIL, alias="psi"):
 class GammaVGPMIL(PsiVGPMIL, alias="gamma"):
     """G-VGPMIL: Gamma mixing variables, psi(x) = (beta + x^2 / 2)^-alpha [C24, Section 5].
 
-    Parameters are those of `VGPMIL`, `alpha` and `beta`; choose them by cross-validation
-    (`GridSearchCV`), by `normalised_elbo`, or with learn_hyperparameters="bound", which finds
-    `alpha_` and `beta_` (see `PsiVGPMIL`). Labels are factorised with H = 100 as in the paper:
-    psi falls so slowly that every instance whose label is more likely negative than not pulls f
-    down without end, and with exact labels of a bag those are nearly all. Mean (0) and kernel
-    (variance 0.5) are fixed unless asked for. The level of its probabilities is arbitrary, so that
-    those of bags are calibrated where there are enough of them (`bag_score="auto"`).
+    Labels are factorised with H = 100 as in the paper: psi falls so slowly that every instance
+    whose label is more likely negative than not pulls f down without end, and with exact labels of
+    a bag those are nearly all. Mean (0) and kernel (variance 0.5) are fixed unless asked for. The
+    level of its probabilities is arbitrary, so that those of bags are calibrated where there are
+    enough of them (`bag_score="auto"`).
+
+    Parameters are those of `VGPMIL`, and
+
+    alpha, beta : shape and rate of the mixing variables. Choose them by cross-validation
+        (`GridSearchCV`), by `normalised_elbo`, or with learn_hyperparameters="bound", which finds
+        `alpha_` and `beta_` (see `PsiVGPMIL`).
 
     Examples
     --------
