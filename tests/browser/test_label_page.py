@@ -64,7 +64,9 @@ def press(page: Any, server: LabelServer, key: str) -> Event:
     number = page.evaluate("page.state.undo ? page.state.undo.event : ''")
     page.keyboard.press(key)
     page.wait_for_function(
-        "was => !page.sending && (page.state.undo ? page.state.undo.event : '') !== was", arg=number
+        "was => !page.sending && (page.state.undo ? page.state.undo.event : '') !== was "
+        "&& page.shown && !byId('skip').disabled",
+        arg=number,
     )
     found = events(server)
     assert len(found) == before + 1
@@ -74,13 +76,15 @@ def press(page: Any, server: LabelServer, key: str) -> Event:
 def test_labels_by_keyboard_outlive_reload_and_kill(page: Any, server: LabelServer) -> None:
     seen = []
     for key, action in (("p", "positive"), ("n", "negative"), ("s", "skip"), ("1", "positive")):
-        seen.append(page.evaluate("page.row"))
+        seen.append(page.evaluate("page.shown.row"))
         kept = press(page, server, key)
         assert (kept.action, kept.annotator) == (action, "ann")
     assert len(set(seen)) == 4
     taken = press(page, server, "u")
     assert taken.action == "undo" and taken.undoes == events(server)[-2].event
-    page.wait_for_function("row => page.row === row", arg=seen[-1])  # to be answered again
+    page.wait_for_function(
+        "row => page.shown && page.shown.row === row", arg=seen[-1]
+    )  # to be answered again
     press(page, server, "0")
     counts = "1 tumour, 2 healthy, 1 skipped"
     page.wait_for_function("text => byId('counts').textContent.includes(text)", arg=counts)
@@ -93,7 +97,7 @@ def test_labels_by_keyboard_outlive_reload_and_kill(page: Any, server: LabelServ
     page.faults.clear()  # of requests that nobody answered
     open_page(page, server)
     page.wait_for_function("text => byId('counts').textContent.includes(text)", arg=counts)
-    assert page.evaluate("page.row") not in seen
+    assert page.evaluate("page.shown.row") not in seen
     page.wait_for_function("() => page.state.gains.length > 1")  # refitted with the labels it had
     assert "With 3 labels: " in page.inner_text("#bought")
     assert page.faults == []
@@ -124,7 +128,7 @@ def test_keys_in_the_name_are_no_labels(page: Any, server: LabelServer) -> None:
 
 
 def test_two_people_disagree(page: Any, server: LabelServer) -> None:
-    row = page.evaluate("page.row")
+    row = page.evaluate("page.shown.row")
     press(page, server, "n")
     page.fill("#who", "bob")
     page.keyboard.press("Tab")
