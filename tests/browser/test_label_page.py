@@ -127,6 +127,18 @@ def test_keys_in_the_name_are_no_labels(page: Any, server: LabelServer) -> None:
     assert page.input_value("#who") == "pnsu"  # a tab keeps its name
 
 
+def test_a_question_stays_until_it_is_answered(page: Any, server: LabelServer) -> None:
+    """New suggestions must not slip under somebody's fingers."""
+    row = page.evaluate("page.shown.row")
+    sent = {"event": "answered-by-eve", "annotator": "eve", "action": "positive", "row": row}
+    assert page.request.post(f"{server.base}api/events", data=sent).ok
+    page.wait_for_function("row => page.state.next !== row && page.shown !== null", arg=row)
+    page.wait_for_function("() => byId('said').textContent.includes('eve')")
+    assert page.evaluate("page.shown.row") == row
+    assert press(page, server, "s").annotator == "ann"
+    assert page.evaluate("page.shown.row") != row
+
+
 def test_two_people_disagree(page: Any, server: LabelServer) -> None:
     row = page.evaluate("page.shown.row")
     press(page, server, "n")
