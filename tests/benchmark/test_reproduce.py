@@ -153,7 +153,7 @@ def test_the_command_prints_both_figures(
     assert "paper: RVM" in printed_out.out
     assert "here: RVM, fixed point" in printed_out.out
     for line in done.lines[0]:
-        assert all(cell in printed_out.out for cell in line[3:])
+        assert all(cell in printed_out.out for cell in line[3:] if cell != "—")
     assert "not public" in printed_out.err
     show(done, json=True)
     assert '"paper": "r08"' in capsys.readouterr().out
@@ -263,14 +263,15 @@ def test_voc_folders_are_found_and_read(tmp_path: Path) -> None:
 
 def test_half_splits_follow_the_seed_and_no_test_bag_trains() -> None:
     problem = digit_bags(40, 20)
-    a, b, c = (half_split(problem, printed.v17(64), seed) for seed in (0, 0, 1))
+    model = printed.v17(64).set_params(random_state=0)
+    a, b, c = (half_split(problem, model, seed) for seed in (0, 0, 1))
     assert a["instance AUC"] == b["instance AUC"] != c["instance AUC"]
 
 
 def test_pooled_and_mean_scores_are_of_all_folds() -> None:
     problem = digit_bags(40, 20)
     found = cross_validated(problem, printed.v17(64, standardize=True), 0, folds=4)
-    assert 0.5 < found["instance AP"] <= 1
+    assert 0.6 < found["instance AUC"] <= 1
     assert {"pooled bag AUC", "pooled AUC of [R08]", "pooled instance AP"} <= set(found)
 
 
@@ -309,10 +310,13 @@ def test_callbacks_see_a_model_that_predicts(make: Any) -> None:
     looker = Looker(bags)
     model = make(64, standardize=True).set_params(max_iter=4, random_state=0)
     model.fit(bags.with_labels(np.where(bags.y == 1, "yes", "no")), callbacks=[looker])
-    assert [step for _, step, _, _ in looker.seen] == [1, 2, 3, 4]
-    np.testing.assert_array_equal(looker.seen[-1][2], model.predict_proba(bags)[:, 1])
-    np.testing.assert_array_equal(looker.seen[-1][3], model.predict_instance_proba(bags)[:, 1])
-    assert not np.array_equal(looker.seen[0][3], looker.seen[-1][3])
+    stages = dict.fromkeys(stage for stage, _, _, _ in looker.seen)
+    assert [step for _, step, _, _ in looker.seen] == [1, 2, 3, 4] * len(stages)
+    # A fit with several starts keeps the best one.
+    ends = looker.seen[3::4]
+    p, q = model.predict_proba(bags)[:, 1], model.predict_instance_proba(bags)[:, 1]
+    assert any(np.array_equal(p, e[2]) and np.array_equal(q, e[3]) for e in ends)
+    assert not np.array_equal(looker.seen[0][3], looker.seen[3][3])
 
 
 def test_early_stopping_halts_ten_sweeps_after_the_best() -> None:
