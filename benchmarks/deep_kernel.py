@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--bags", type=int, default=200, help="bags to train on")
-    parser.add_argument("--folds", type=int, default=1, help="calibration_folds of DeepProbitMIL")
+    parser.add_argument("--folds", type=int, default=5, help="calibration_folds of DeepProbitMIL")
     parser.add_argument("--mnist", type=Path)
     asked = parser.parse_args()
     if find_spec("torch") is None:

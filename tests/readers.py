@@ -289,6 +289,8 @@ def _torchmil(path: Path) -> None:
         read_torchmil(place.parent)
     finally:
         (place / path.name).replace(path)
+        place.rmdir()
+        place.parent.rmdir()
 
 
 def _dicom(path: Path) -> None:

@@ -91,9 +91,13 @@ def test_the_matrix_that_was_passed_stays_as_it_is() -> None:
 
 def test_errors_name_bag_row_and_feature() -> None:
     X = counts(4, 3)
-    X[2, 1] = np.nan
-    with pytest.raises(ValueError, match=r"NaN: bag 'b', row 0 of that bag .*feature 1"):
+    X[2, 1] = np.inf
+    with pytest.raises(ValueError, match=r"infinity.*: bag 'b', row 0 of that bag .*feature 1"):
         bw.Bags.from_arrays(sparse.csr_array(X), ["a", "a", "b", "b"])
+    X[2, 1] = np.nan
+    bags = bw.Bags.from_arrays(sparse.csr_array(X), ["a", "a", "b", "b"], y=[0, 1])
+    with pytest.raises(ValueError, match=r"NaN: bag 'b', row 0 of that bag .*feature 1"):
+        bw.MIRVM().fit(bags)
     with pytest.raises(ValueError, match="bag 1: Found array with 0 sample"):
         bw.Bags.from_list([sparse.csr_array(X[:2]), sparse.csr_array((0, 3))])
 

@@ -37,6 +37,9 @@ from bagwise.benchmark.reproduce.w21 import HJA, MEASURES
 from bagwise.cli import app as cli
 from bagwise.cli.papers import show
 
+# The papers' numbers of sweeps are no convergence.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 
 @pytest.fixture(autouse=True)
 def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +153,7 @@ def test_the_command_prints_both_figures(
     assert "paper: RVM" in printed_out.out
     assert "here: RVM, fixed point" in printed_out.out
     for line in done.lines[0]:
-        assert all(cell in printed_out.out for cell in line[3:])
+        assert all(cell in printed_out.out for cell in line[3:] if cell != "—")
     assert "not public" in printed_out.err
     show(done, json=True)
     assert '"paper": "r08"' in capsys.readouterr().out
@@ -202,7 +205,7 @@ def test_given_files_keep_rows_and_labels_together(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=X, bag=bag, y_bag=y, y_inst=[0, 1, 1, 0], train=[0, 1, 1])
     problem = read_problem(tmp_path / "a.npz")
     assert problem.n_train == 2
-    assert problem.bags.X[:, 0].tolist() == [2.0, 6.0, 4.0, 0.0]
+    assert problem.bags.X[:, 0].tolist() == [4.0, 0.0, 2.0, 6.0]
     assert problem.truth is not None
     assert problem.truth.tolist() == [1, 0, 1, 0]
     np.savez(tmp_path / "b.npz", X=X)
@@ -248,7 +251,7 @@ def test_voc_folders_are_found_and_read(tmp_path: Path) -> None:
         )
         box = bw.detection.Box("dog", (2, 3, 12, 13))
         made = bw.detection.Annotation(f"{name}.jpg", 30, 20, (box,))
-        bw.detection.write_voc(made, root / f"Annotations/{name}.xml")
+        bw.detection.write_voc(root / f"Annotations/{name}.xml", made)
     assert voc_folder(Plan("smoke", Source(str(tmp_path)))) == root
     images, boxes = voc_part(root, "trainval", None)
     assert [im.shape for im in images] == [(20, 30), (20, 30)]
@@ -260,14 +263,15 @@ def test_voc_folders_are_found_and_read(tmp_path: Path) -> None:
 
 def test_half_splits_follow_the_seed_and_no_test_bag_trains() -> None:
     problem = digit_bags(40, 20)
-    a, b, c = (half_split(problem, printed.v17(64), seed) for seed in (0, 0, 1))
+    model = printed.v17(64).set_params(random_state=0)
+    a, b, c = (half_split(problem, model, seed) for seed in (0, 0, 1))
     assert a["instance AUC"] == b["instance AUC"] != c["instance AUC"]
 
 
 def test_pooled_and_mean_scores_are_of_all_folds() -> None:
     problem = digit_bags(40, 20)
     found = cross_validated(problem, printed.v17(64, standardize=True), 0, folds=4)
-    assert 0.5 < found["instance AP"] <= 1
+    assert 0.6 < found["instance AUC"] <= 1
     assert {"pooled bag AUC", "pooled AUC of [R08]", "pooled instance AP"} <= set(found)
 
 
@@ -306,10 +310,13 @@ def test_callbacks_see_a_model_that_predicts(make: Any) -> None:
     looker = Looker(bags)
     model = make(64, standardize=True).set_params(max_iter=4, random_state=0)
     model.fit(bags.with_labels(np.where(bags.y == 1, "yes", "no")), callbacks=[looker])
-    assert [step for _, step, _, _ in looker.seen] == [1, 2, 3, 4]
-    np.testing.assert_array_equal(looker.seen[-1][2], model.predict_proba(bags)[:, 1])
-    np.testing.assert_array_equal(looker.seen[-1][3], model.predict_instance_proba(bags)[:, 1])
-    assert not np.array_equal(looker.seen[0][3], looker.seen[-1][3])
+    stages = dict.fromkeys(stage for stage, _, _, _ in looker.seen)
+    assert [step for _, step, _, _ in looker.seen] == [1, 2, 3, 4] * len(stages)
+    # A fit with several starts keeps the best one.
+    ends = looker.seen[3::4]
+    p, q = model.predict_proba(bags)[:, 1], model.predict_instance_proba(bags)[:, 1]
+    assert any(np.array_equal(p, e[2]) and np.array_equal(q, e[3]) for e in ends)
+    assert not np.array_equal(looker.seen[0][3], looker.seen[3][3])
 
 
 def test_early_stopping_halts_ten_sweeps_after_the_best() -> None:

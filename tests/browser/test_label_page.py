@@ -64,7 +64,9 @@ def press(page: Any, server: LabelServer, key: str) -> Event:
     number = page.evaluate("page.state.undo ? page.state.undo.event : ''")
     page.keyboard.press(key)
     page.wait_for_function(
-        "was => !page.sending && (page.state.undo ? page.state.undo.event : '') !== was", arg=number
+        "was => !page.sending && (page.state.undo ? page.state.undo.event : '') !== was "
+        "&& page.shown && !byId('skip').disabled",
+        arg=number,
     )
     found = events(server)
     assert len(found) == before + 1
@@ -74,13 +76,15 @@ def press(page: Any, server: LabelServer, key: str) -> Event:
 def test_labels_by_keyboard_outlive_reload_and_kill(page: Any, server: LabelServer) -> None:
     seen = []
     for key, action in (("p", "positive"), ("n", "negative"), ("s", "skip"), ("1", "positive")):
-        seen.append(page.evaluate("page.row"))
+        seen.append(page.evaluate("page.shown.row"))
         kept = press(page, server, key)
         assert (kept.action, kept.annotator) == (action, "ann")
     assert len(set(seen)) == 4
     taken = press(page, server, "u")
     assert taken.action == "undo" and taken.undoes == events(server)[-2].event
-    page.wait_for_function("row => page.row === row", arg=seen[-1])  # to be answered again
+    page.wait_for_function(
+        "row => page.shown && page.shown.row === row", arg=seen[-1]
+    )  # to be answered again
     press(page, server, "0")
     counts = "1 tumour, 2 healthy, 1 skipped"
     page.wait_for_function("text => byId('counts').textContent.includes(text)", arg=counts)
@@ -93,7 +97,7 @@ def test_labels_by_keyboard_outlive_reload_and_kill(page: Any, server: LabelServ
     page.faults.clear()  # of requests that nobody answered
     open_page(page, server)
     page.wait_for_function("text => byId('counts').textContent.includes(text)", arg=counts)
-    assert page.evaluate("page.row") not in seen
+    assert page.evaluate("page.shown.row") not in seen
     page.wait_for_function("() => page.state.gains.length > 1")  # refitted with the labels it had
     assert "With 3 labels: " in page.inner_text("#bought")
     assert page.faults == []
@@ -123,8 +127,20 @@ def test_keys_in_the_name_are_no_labels(page: Any, server: LabelServer) -> None:
     assert page.input_value("#who") == "pnsu"  # a tab keeps its name
 
 
+def test_a_question_stays_until_it_is_answered(page: Any, server: LabelServer) -> None:
+    """New suggestions must not slip under somebody's fingers."""
+    row = page.evaluate("page.shown.row")
+    sent = {"event": "answered-by-eve", "annotator": "eve", "action": "positive", "row": row}
+    assert page.request.post(f"{server.base}api/events", data=sent).ok
+    page.wait_for_function("row => page.state.next !== row && page.shown !== null", arg=row)
+    page.wait_for_function("() => byId('said').textContent.includes('eve')")
+    assert page.evaluate("page.shown.row") == row
+    assert press(page, server, "s").annotator == "ann"
+    assert page.evaluate("page.shown.row") != row
+
+
 def test_two_people_disagree(page: Any, server: LabelServer) -> None:
-    row = page.evaluate("page.row")
+    row = page.evaluate("page.shown.row")
     press(page, server, "n")
     page.fill("#who", "bob")
     page.keyboard.press("Tab")

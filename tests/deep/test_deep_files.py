@@ -30,7 +30,8 @@ def bags() -> bw.Bags:
 
 def fit(bags: bw.Bags, **network: Any) -> DeepProbitMIL:
     start = AttentionMIL(**({"n_features": 5, "attention_size": 3, "max_epochs": 2} | network))
-    return DeepProbitMIL(start, n_inducing=6, max_epochs=2, random_state=0).fit(bags)
+    how = {"n_inducing": 6, "max_epochs": 2, "calibration_folds": 1, "random_state": 0}
+    return DeepProbitMIL(start, **how).fit(bags)
 
 
 @pytest.fixture(scope="module")

@@ -98,8 +98,8 @@ def calibrate_head(
     _keep_seen(head, parts[0])
     if None not in reasons:
         return
-    held_out = joined([part.found for part in parts], [part.bags for part in parts], order)
-    found = LeftOut(*held_out, cut_folds(some, T, seed), some.sizes)
+    scored = joined([part.found for part in parts], [part.bags for part in parts], order)
+    found = LeftOut(*scored, cut_folds(some, T, seed), some.sizes)
     if reasons[0] is None:
         head.calibration_ = calibrate(found, T)
         head.left_out_bags_ = left_out_bags(found, some, T)

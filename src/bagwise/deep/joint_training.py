@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import log_expit, log_ndtr
 from torch import Tensor, nn
 
 from bagwise.bags import Bags
+from bagwise.core.calibration.bags import calibrate
+from bagwise.core.calibration.left_out import LeftOut, kept_off
 from bagwise.core.inference.cavi import global_step
 from bagwise.core.inference.stats import Q, Stats
 from bagwise.deep.bag_bound import (
@@ -25,7 +28,6 @@ from bagwise.deep.bag_bound import (
     Moments,
     SparseFeatures,
     bag_bound,
-    log_prob_of_bags,
     site_stats,
 )
 from bagwise.deep.head import fitted_head, starting_kernel
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 RHO = 0.1  # step of q(v) towards a batch's statistics
 JITTER = 1e-6  # that of the head
+BAGS_AT_ONCE = 64  # where nothing is learned
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class LabelledBags:
 
 @dataclass(frozen=True)
 class JointEpoch:
-    """The bound per training bag, and the mean log-likelihood of held-out bags."""
+    """The bound per training bag, and the mean calibrated log-likelihood of held-out bags."""
 
     bound: float
     validation_log_likelihood: float
@@ -146,9 +149,9 @@ def train_jointly(
 ) -> tuple[list[JointEpoch], int]:
     """Train in place from a first q(v); returns the epochs, and which of them was kept.
 
-    Epoch 0 is the start. Training ends when the log-likelihood of held-out bags has not risen for
-    `patience` epochs, and the best epoch after the start is kept. The start itself is not: its
-    network was stopped where it suited the same bags best, so that it looks better than it is.
+    Epoch 0 is the start. Training ends when `held_out_score` has not risen for `patience` epochs,
+    and the best epoch after the start is kept. The start itself is not: its network was stopped
+    where it suited the same bags best, so that it looks better than it is.
     """
     optimizer = _optimizer(model, schedule)
     total = whole_stats(model, q, data)
@@ -214,12 +217,12 @@ def batch_stats(model: DeepKernel, q: Q, part: LabelledBags) -> tuple[Tensor, St
     return bound, site_stats(A.detach(), kt.detach(), mu.detach(), slope, value)
 
 
-def whole_stats(model: DeepKernel, q: Q, data: LabelledBags, bags_at_once: int = 64) -> Stats:
+def whole_stats(model: DeepKernel, q: Q, data: LabelledBags) -> Stats:
     """Statistics and bound of all bags, without learning."""
     model.eval()
     parts: Iterator[Stats] = (
         batch_stats(model, q, data.part(chosen))[1]
-        for chosen in batches(np.arange(len(data)), bags_at_once)
+        for chosen in batches(np.arange(len(data)), BAGS_AT_ONCE)
     )
     total = next(parts)
     for stats in parts:
@@ -240,15 +243,38 @@ def blended(old: Stats, new: Stats, share: float, rho: float) -> Stats:
 
 
 def held_out_score(model: DeepKernel, q: Q, held_out: LabelledBags) -> float:
-    """Mean log-likelihood of held-out bags, f of each instance averaged over q(v) by itself."""
+    """Mean log-likelihood of held-out bags, calibrated on them as the head will be.
+
+    Without that the score would fall as the model grows too sure, though it ranks bags better; f of
+    each instance is averaged over q(v) by itself.
+    """
     model.eval()
-    total = 0.0
     moments = Moments.of(q, model.device)
+    parts = []
     with torch.no_grad():
-        for chosen in batches(np.arange(len(held_out)), 64):
-            x, targets = held_out.part(chosen).tensors(model.device)
+        for chosen in batches(np.arange(len(held_out)), BAGS_AT_ONCE):
+            part = held_out.part(chosen)
+            x, _ = part.tensors(model.device)
             A, kt = model(x)
             variance = 1 + kt + ((A @ moments.S) * A).sum(dim=1)
-            z = (moments.c0 + A @ moments.m) * variance.rsqrt()
-            total += float(log_prob_of_bags(z, targets).sum())
-    return total / len(held_out)
+            z = ((moments.c0 + A @ moments.m) * variance.rsqrt()).cpu().numpy()
+            parts.append(bag_logits(z, part.bags.offsets))
+    scores, nothing = np.concatenate(parts), np.empty(0)
+    found = LeftOut(scores, nothing, np.zeros(len(scores), np.int64), held_out.bags.sizes)
+    z = calibrate(found, held_out.T).left_out_logit(found)
+    return float(np.mean(log_expit(np.where(held_out.T, z, -z))))
+
+
+def bag_logits(z: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(B, 2) logits that bags are positive: by all instances together, and by the best one.
+
+    >>> bag_logits(np.array([0.0, 0.0]), np.array([0, 2])).round(2)  # 3 : 1, and 1 : 1
+    array([[1.1, 0. ]])
+    """
+    log_negative = log_ndtr(-z)
+    both = [
+        np.add.reduceat(log_negative, offsets[:-1]),
+        np.minimum.reduceat(log_negative, offsets[:-1]),
+    ]
+    log_p0 = np.minimum(np.column_stack(both), -np.finfo(float).tiny)
+    return kept_off(np.log(-np.expm1(log_p0)) - log_p0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -25,7 +23,7 @@ from bagwise.core.posteriors.gibbs import GibbsPosterior
 from bagwise.distributed import training_data
 from bagwise.kernels import Kernel
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
-from bagwise.models._kernel_choice import Setting, chosen_setting, given_kernel
+from bagwise.models._kernel_choice import chosen_setting, given_kernel
 from bagwise.models._parts import (
     Init,
     Parts,
@@ -36,7 +34,7 @@ from bagwise.models._parts import (
     too_costly,
 )
 from bagwise.models._preparation import anchor, feature_budget, prepare, scaled
-from bagwise.models._refits import OfWhole, Refits
+from bagwise.models._refits import OfWhole, Refits, model_so_far
 
 Array = NDArray[Any]
 
@@ -155,9 +153,8 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             are written to it unless `checkpoint` names another file.
         callbacks : functions called after every step as f(stage, step, objective, seconds).
             `begin(model)` and `end()` of those that have them are called before and after, and
-            `look(model, stage, step)` after every sweep with a copy that predicts as the model
-            would if the fit ended there, uncalibrated. Models whose fit is sweeps have them
-            (`VGPMIL`, `LargeMarginVGPMIL`, `PsiVGPMIL`, `GammaVGPMIL`). To stop, raise an error.
+            `look(model, stage, step)` after each sweep of `VGPMIL`, `LargeMarginVGPMIL` and psi
+            models, with a copy that predicts. To stop, raise an error.
         client : the Dask client whose workers hold `DaskBags`.
 
         A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
@@ -222,8 +219,8 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             seed=prepared["seed"],
             monitor=monitor,
             start=None if of_whole is None else of_whole.start,
+            so_far=partial(model_so_far, self, setting),
         )
-        problem = replace(problem, so_far=partial(self._so_far, problem, setting))
         run = partial(self._run, problem, setting.kernel, parts=parts, refit=of_whole is not None)
         result = session.do(run, monitor)
         session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
@@ -302,14 +299,6 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             learn_H="H" in parts.learned,
         )
         return result if parts.refine is None else parts.refine(problem, result, refit)
-
-    def _so_far(self, problem: Problem, setting: Setting, result: Result) -> Self:
-        """A copy of the model as if its fit had ended with this result."""
-        view = copy(self)
-        view._store(result, problem, setting.shift, setting.scale)
-        view.candidates_ = setting.table
-        view._not_calibrated(("the fit has not ended", "the fit has not ended"))
-        return view
 
     def _store(self, result: Result, problem: Problem, shift: Array, scale: Array) -> None:
         q = result.q

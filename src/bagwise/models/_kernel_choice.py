@@ -77,7 +77,8 @@ def chosen_setting(
     """The setting of a fit; with kernel="auto" those of the candidates that left-out bags choose.
 
     Each candidate is a stage of the watched fit. Models whose predictions are not made by their
-    posterior alone, and samplers, take the best one.
+    posterior alone, samplers, and fits to so many instances that only some were judged by, whose
+    refits would cost as many times more, take the best one.
     """
     as_prepared = Setting(prepared["shift"], prepared["scale"], prepared["Z"])
     mean, learn = asked(model, parts)
@@ -94,7 +95,8 @@ def chosen_setting(
         bags.X, model.standardize, parts.variance, as_prepared, some, prepared["seed"]
     )
     ruled = isinstance(parts.likelihood, CountRule) or parts.graph is not None
-    alone = ruled or parts.refine is not None or model.inference == "gibbs"
+    sampled = not judged.whole or model.inference == "gibbs"
+    alone = ruled or sampled or parts.refine is not None
     table, found = judge(tried, judged, fitting, _keeping(monitor, judged), alone=alone)
     used = [(c, row.weight) for c, row in zip(tried, table, strict=True) if row.weight > 0]
     if not used:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from bagwise.models.inputs import known_labels
 
 if TYPE_CHECKING:
     from bagwise.core.calibration.candidates import Candidate
+    from bagwise.core.inference.driver import Problem, Result
     from bagwise.models._base import BagClassifierMIL
     from bagwise.models._calibrated import CalibratedMIL
     from bagwise.models._gaussian_process import GaussianProcessMIL
@@ -45,6 +47,17 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
+
+
+def model_so_far(
+    model: GaussianProcessMIL, setting: Setting, problem: Problem, result: Result
+) -> GaussianProcessMIL:
+    """A copy of a model that is being fitted, as if its fit had ended with this result."""
+    view = copy(model)
+    view._store(result, problem, setting.shift, setting.scale)
+    view.candidates_ = setting.table
+    view._not_calibrated(("the fit has not ended", "the fit has not ended"))
+    return view
 
 
 def scores_by_refits(

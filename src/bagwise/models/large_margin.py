@@ -54,7 +54,7 @@ class LargeMarginSites(StatefulSites):
         mu = latent_mean(chunk, q)
         Ef2 = second_moment(chunk, q, mu)
         pi = expected_labels(self.likelihood, mu, chunk.targets)
-        tau = self.tau(mu, Ef2, pi, np.sqrt(Ef2))
+        tau = ungated(self.tau(mu, Ef2, pi, np.sqrt(Ef2)), chunk.targets)
         xi, phi = self.xi(mu, Ef2, pi), np.sqrt(tau * Ef2)
         return {"rho": mu, "pi": pi, "tau": tau, "xi": xi, "phi": phi}
 
@@ -63,6 +63,7 @@ class LargeMarginSites(StatefulSites):
         Ef2 = second_moment(chunk, q, mu)
         xi = self.xi(mu, Ef2, old["pi"])
         tau = self.tau(mu, Ef2, old["pi"], np.sqrt(old["tau"] * Ef2))
+        tau = ungated(tau, chunk.targets)
         rho = self.rho(mu, tau, xi)
         pi = expected_labels(self.likelihood, rho, chunk.targets)
         xi, phi = self.xi(mu, Ef2, pi), np.sqrt(tau * Ef2)
@@ -116,7 +117,7 @@ class PublishedLargeMarginSites(LargeMarginSites):
     def update(self, chunk: Chunk, q: Q, old: Values) -> Values:
         mu = latent_mean(chunk, q)
         Ef2 = second_moment(chunk, q, mu)
-        tau = self.tau(mu, Ef2, old["pi"], old["phi"])
+        tau = ungated(self.tau(mu, Ef2, old["pi"], old["phi"]), chunk.targets)
         rho = self.rho(mu, tau, old["xi"])
         pi = factorised_labels(rho, old["pi"], chunk.targets, self.likelihood.H)
         xi, phi = self.xi(mu, Ef2, old["pi"]), np.sqrt(tau * Ef2)
@@ -124,6 +125,14 @@ class PublishedLargeMarginSites(LargeMarginSites):
 
     def label_terms(self, values: Values, targets: Targets) -> float:
         return factorised_label_bound(values["pi"], targets, self.likelihood.H)
+
+
+def ungated(tau: Array, targets: Targets) -> Array:
+    """E g_n with the gates of known labels open: what was told is not left out for being unlikely.
+
+    Else a positive that f does not reach at the start would be gated out, and never reached.
+    """
+    return tau if targets.known is None else np.where(np.isnan(targets.known), tau, 1.0)
 
 
 def expected_labels(likelihood: BagLikelihood, mu: Array, targets: Targets) -> Array:
@@ -144,7 +153,7 @@ class LargeMarginVGPMIL(LogisticMIL, alias="large-margin"):
     `elbo_` is the model's unnormalised objective: it serves to follow one fit and must not be
     used to compare hyperparameters. For the same reason the mean (-1) and the kernel (variance
     1) are not learned unless asked for, then from the logistic model's evidence. A fit starts
-    at VGPMIL's posterior unless `init` is given.
+    at VGPMIL's posterior unless `init` is given. Instances whose labels are known are not gated.
 
     Examples
     --------

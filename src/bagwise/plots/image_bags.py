@@ -128,7 +128,8 @@ class ImageBagsDisplay(Display):
         bags = self.bags
         first, last = int(bags.offsets[b]), int(bags.offsets[b + 1])
         self._draw_bag_label(ax, b, top)
-        low, high = float(bags.X[first:last].min()), float(bags.X[first:last].max())
+        # Pixels that are missing stay empty.
+        low, high = float(np.nanmin(bags.X[first:last])), float(np.nanmax(bags.X[first:last]))
         for n in range(first, last):
             line, place = divmod(n - first, self.images_per_row)
             x = LABEL_WIDTH + place * (1 + GAP)

@@ -206,6 +206,8 @@ def musk(plan: Plan, number: str, published: Any) -> Table:
     notes = (
         "The published scores were taken on bags that the models had been trained on (so does the "
         "authors' program), hence no target: these are of test bags.",
+        "Features are taken as they are, since the paper says nothing of scaling: distances in "
+        "hundreds against a lengthscale of √166, to which every molecule is unlike all others.",
         *PROTOCOL,
     )
     if bags is None:

@@ -43,7 +43,10 @@ class Watcher:
 def learning_curve(
     problem: Problem, model: Any, seed: int, *, sweeps: tuple[int, ...], folds: int
 ) -> Figures:
-    """Instance AP of test folds after each sweep [V17, suppl. Fig. 2]."""
+    """Instance AP of test folds after each sweep [V17, suppl. Fig. 2].
+
+    Of fits with several starts, as LM-VGPMIL's, it is the last one's.
+    """
     y = np.asarray(problem.bags.y)
     rows = []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(y, y):

@@ -42,7 +42,7 @@ def newsgroups(plan: Plan) -> Table:
         "can be had with instance labels, and its folds cannot. Pooled: the instances of all "
         "folds ranked together, which mixes models whose probabilities have different levels.",
         "As printed features are not scaled, so a lengthscale of √200 makes f nearly linear.",
-        "With H = 1e12 the updates of all labels of a bag at once go back and forth, which the "
+        "With H = 1e12 the updates of all labels of a bag at once may go back and forth, which the "
         "supplement reports too (Fig. 2b).",
         "kPCA: 100 components of a kernel PCA, fitted in each fold.",
     )
@@ -163,6 +163,7 @@ def mixed(plan: Plan) -> Table:
         "Instance AP on test bags when all instances of so many bags are labelled. The paper's "
         "curve is of mAP on VOC 2007 and printed as a figure only: from 46 without boxes upwards. "
         "Stand-in: bags of scikit-learn's digits; boxes are in `--table detection`.",
+        "Gates of known labels are open here, which the paper does not say.",
     )
     return Table("fig4", "Figure 4: mixed supervision", names, rows, (), notes)
 

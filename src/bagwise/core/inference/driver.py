@@ -46,7 +46,7 @@ class Problem:
     jitter: float
     seed: int
     monitor: Monitor = field(default_factory=Monitor)
-    so_far: Callable[[Result], Any] | None = None  # the model that a result makes
+    so_far: Callable[[Problem, Result], Any] | None = None  # the model that a result makes
     start: Q | None = None  # where a fit that was made before ended; others start at N(0, I)
 
 
@@ -123,7 +123,7 @@ def _model_so_far(problem: Problem, kernel: Kernel, state: State) -> Any:
     """What callbacks are shown: the model with the q of a step of its fit."""
     trace = Trace(tuple(np.asarray(state["history"]).tolist()), False)
     result = Result(Q(**state["q"]), kernel, trace)
-    return result if problem.so_far is None else problem.so_far(result)
+    return result if problem.so_far is None else problem.so_far(problem, result)
 
 
 def _variational(

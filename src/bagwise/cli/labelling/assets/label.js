@@ -3,7 +3,7 @@
 
 const byId = (id) => document.getElementById(id);
 const POLL = 1000, RETRY = 700;
-const page = { about: null, state: null, shown: null, row: null, wanted: null, kind: 0, sending: false, drawn: "" };
+const page = { about: null, state: null, shown: null, wanted: null, kind: 0, sending: false, turn: 0, drawn: "" };
 
 class Refused extends Error {}
 
@@ -32,8 +32,8 @@ function newId() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 }
 
-/* Said until the server has it on disk; nothing moves on before. */
-async function send(event) {
+/* Said until the server has it on disk; nothing moves on before. Then `following` is shown, or the next question. */
+async function send(event, following) {
   if (page.sending) return;
   page.sending = true;
   lock();
@@ -42,6 +42,7 @@ async function send(event) {
       await ask("api/events", event);
       trouble("");
       byId("saved").textContent = event.action === "undo" ? "Taken back." : `Saved: ${called(event.action)}.`;
+      page.wanted = following;
       break;
     } catch (error) {
       if (error instanceof Refused) { trouble(`Not saved: ${error.message}`); break; }
@@ -49,54 +50,62 @@ async function send(event) {
       await rest(RETRY);
     }
   }
+  await update().catch(lost);
   page.sending = false;
-  page.wanted = event.action === "undo" ? page.state.undo && page.state.undo.row : null;
-  await update();
   lock();
 }
 
+/* What is said is of the instance that is seen. */
 function say(action) {
-  if (page.row === null || !who() || page.shown === null || page.shown.own !== null) return;
-  return send({ event: newId(), annotator: who(), action, row: page.row });
+  if (!mayAnswer()) return;
+  return send({ event: newId(), annotator: who(), action, row: page.shown.row }, null);
 }
 
 function undo() {
-  if (page.state && page.state.undo) return send({ event: newId(), annotator: who(), action: "undo", undoes: page.state.undo.event });
+  const last = page.state && page.state.undo;
+  if (last) return send({ event: newId(), annotator: who(), action: "undo", undoes: last.event }, last.row);
+}
+
+function mayAnswer() {
+  return !page.sending && page.shown !== null && page.shown.own === null && Boolean(who());
 }
 
 function lock() {
-  const off = page.sending || page.row === null || !who() || (page.shown !== null && page.shown.own !== null);
-  for (const id of ["positive", "negative", "skip"]) byId(id).disabled = off;
+  for (const id of ["positive", "negative", "skip"]) byId(id).disabled = !mayAnswer();
   byId("undo").disabled = page.sending || !(page.state && page.state.undo);
 }
 
+/* A question stays until it is answered: new suggestions must not slip under somebody's fingers. */
 async function update() {
   if (!who()) return trouble("Say who you are: labels are kept with a name.");
-  const state = await ask("api/state?" + query());
+  const turn = ++page.turn, asked = query(), state = await ask("api/state?" + asked);
+  if (turn !== page.turn) return; // a later one is on its way
   page.state = state;
-  const row = page.wanted !== null ? page.wanted : state.next;
-  const drawn = `${state.version} ${row} ${query()}`;
+  if (page.wanted === null) page.wanted = state.next;
   showState(state);
+  const drawn = `${state.version} ${page.wanted} ${asked}`;
   if (drawn !== page.drawn) {
-    page.drawn = drawn;
-    await show(row);
+    if (page.shown !== null && page.shown.row !== page.wanted) page.shown = null;
+    lock();
+    if (page.wanted === null) showNothing(state);
+    else await show(page.wanted, turn);
+    if (turn === page.turn) page.drawn = drawn;
   }
   lock();
 }
 
-async function show(row) {
-  page.row = row;
-  if (row === null) {
-    page.shown = null;
-    byId("instance").textContent = page.state.refit.state === "starting" ? "Reading the model …"
-      : page.state.refit.state === "refitting" ? "Looking for further questions …" : "Nothing is left to ask";
-    byId("place").textContent = byId("second").checked ? "You have seen all that others labelled." : "";
-    byId("chance").replaceChildren();
-    byId("picture").hidden = byId("against").hidden = true;
-    return;
-  }
+function showNothing(state) {
+  page.shown = null;
+  byId("instance").textContent = state.refit.state === "starting" ? "Reading the model …"
+    : state.refit.state === "refitting" ? "Looking for further questions …" : "Nothing is left to ask";
+  byId("place").textContent = byId("second").checked ? "You have seen all that others labelled." : "";
+  byId("chance").replaceChildren();
+  byId("picture").hidden = byId("against").hidden = true;
+}
+
+async function show(row, turn) {
   const shown = await ask(`api/instance/${row}?` + query());
-  if (page.row !== row) return;
+  if (turn !== page.turn) return;
   page.shown = shown;
   draw();
 }
