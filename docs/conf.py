@@ -31,6 +31,8 @@ myst_heading_anchors = 3
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+napoleon_use_param = False  # arguments that share a text are shown together
+toc_object_entries_show_parents = "hide"
 
 templates_path = ["_templates"]
 
@@ -49,6 +51,7 @@ sphinx_gallery_conf = {
     "filename_pattern": rf"/plot_(?!{left_out})" if left_out else "/plot_",
     "within_subsection_order": "FileNameSortKey",
     "show_memory": False,
+    "default_thumb_file": str(Path(__file__).parent / "_static" / "bag.svg"),
     "download_all_examples": False,
     "abort_on_example_error": True,
 }
