@@ -86,3 +86,39 @@ def test_tutorial(
 def test_pages_of_explanation(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     run_all(page)
     assert capsys.readouterr().out
+
+
+def run_and_read(page: str, capsys: pytest.CaptureFixture[str]) -> str:
+    run_all(page)
+    return capsys.readouterr().out
+
+
+def at_the_end_of_lines(out: str) -> list[float]:
+    return [float(found) for found in re.findall(r"([\d.]+)$", out, re.MULTILINE)]
+
+
+def test_scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    out = run_and_read("scans.md", capsys)
+    assert at_the_end_of_lines(out)[0] > 0  # the coupling is learned, as the page says
+    assert Path("slices-with-p.parquet").stat().st_size > 1000
+
+
+def test_text(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_and_read("text.md", capsys)
+    auc, *shown = at_the_end_of_lines(out)
+    assert auc == 1.0
+    complaints = re.findall(r"(?:bill|insects).* ([\d.]+)$", out, re.MULTILINE)
+    assert complaints and min(map(float, complaints)) > 0.9
+    assert len(shown) == 4
+
+
+def test_audio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    out = run_and_read("audio.md", capsys)
+    scores = re.findall(r"^(?:owl|wren) (\S+) (\S+)$", out, re.MULTILINE)
+    assert len(scores) == 2
+    assert min(float(score) for pair in scores for score in pair) > 0.9
