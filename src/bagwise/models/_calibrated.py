@@ -204,9 +204,7 @@ class CalibratedMIL(DecidingMIL, abstract=True):
             means = PooledBags.by(self.posterior_, bags.X, bags.offsets)
             pooled = means.left_out_logits(T, found.folds, counts)
             self.calibration_ = calibrate_with_means(found, T, pooled, means, counts)
-            self.left_out_bags_ = left_out_bags(
-                found, bags, T, pooled, counts, means.expected_weight
-            )
+            self.left_out_bags_ = left_out_bags(found, bags, T, pooled, counts)
             warn_of_left_out(self.left_out_bags_.logits, found, bags, T, self._remedies)
         if reasons[1] is None:
             self.instance_calibration_ = calibrate_instances(

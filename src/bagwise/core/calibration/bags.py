@@ -39,8 +39,8 @@ STEEPEST = 1.5  # slope; that of chances which are independent is 1
 FULL_PRIOR = 10  # bags of each class from which priors have their full width
 WIDEST = 12.0  # logarithm of a width that stands for certain but unknown labels
 BISECTIONS = 45  # of a width's logarithm: to 1e-12
-PRIOR_SCALE = np.array([1.0, 1.0, 0.3, 3.0])  # of weights and intercept
-MORE_SCALE = np.array([0.0, 0.0, 0.4, 0.0])  # for each unit of weight that means should have
+PRIOR_MEAN = np.array([1.0, 0.0, 0.0, 0.0])  # weights and intercept: "joint" as it is
+PRIOR_SCALE = np.array([1.0, 1.0, 0.5, 3.0])
 
 
 @dataclass(frozen=True)
@@ -186,17 +186,12 @@ def too_few(bags: Bags, T: Flags, counts: Array | None = None) -> str | None:
 
 
 def calibrate(
-    found: LeftOut,
-    T: Flags,
-    pooled: Array | None = None,
-    counts: Array | None = None,
-    expected: float = 0.0,
+    found: LeftOut, T: Flags, pooled: Array | None = None, counts: Array | None = None
 ) -> BagCalibration:
     """The calibration of scores of left-out bags, of which T says which are positive.
 
     `pooled` are logits of their mean features by regressions that did not see them; the regression
-    itself has still to be added to the calibration. `counts` say how many times each bag counts;
-    `expected` is the weight that mean features have before any label is seen.
+    itself has still to be added to the calibration. `counts` say how many times each bag counts.
 
     >>> rng = np.random.default_rng(0)
     >>> T = np.arange(60) % 2 == 1
@@ -209,7 +204,7 @@ def calibrate(
     usual, slopes = size_slopes(found, T, counts)
     beyond = found.log_sizes - usual
     scores = found.bag_scores - beyond[:, None] * slopes
-    *weights, last, intercept = _most_probable(scores, T, pooled, counts, expected).tolist()
+    *weights, last, intercept = _most_probable(scores, T, pooled, counts).tolist()
     return BagCalibration(
         np.array(weights),
         intercept,
@@ -253,7 +248,7 @@ def calibrate_with_means(
 
     `pooled` (B,) are logits by regressions that did not see the bags.
     """
-    calibration = calibrate(found, T, pooled, counts, means.expected_weight)
+    calibration = calibrate(found, T, pooled, counts)
     if calibration.pooled_weight == 0:
         return calibration
     return replace(calibration, pooled=means.regression(T, counts))
@@ -268,28 +263,25 @@ def warn_of_left_out(score: Array, found: LeftOut, bags: Bags, T: Flags, remedie
     warn_near_chance(score, bags, T, "bags that were left out of the fit", remedies, best)
 
 
-def _most_probable(
-    scores: Array, T: Flags, pooled: Array | None, counts: Array, expected: float
-) -> Array:
+def _most_probable(scores: Array, T: Flags, pooled: Array | None, counts: Array) -> Array:
     """Weights and intercept at the mode of their posterior.
 
-    The prior is centred at "joint" as it is, but for what is `expected` of mean features: few bags
-    move it little, and where a class has fewer than `FULL_PRIOR` it is narrower.
+    The prior is centred at "joint" as it is: few bags move it little, and where a class has fewer
+    than `FULL_PRIOR` it is narrower.
     """
     third = np.zeros(len(scores)) if pooled is None else pooled
-    centre = np.array([1 - expected, 0.0, expected, 0.0])
     design = np.column_stack([scores, third, np.ones(len(scores))])
     sign = np.where(T, 1.0, -1.0)
     fewest = min(float(counts[T].sum()), float(counts[~T].sum()))
-    scale = (PRIOR_SCALE + expected * MORE_SCALE) * np.sqrt(min(1.0, fewest / FULL_PRIOR))
+    scale = PRIOR_SCALE * np.sqrt(min(1.0, fewest / FULL_PRIOR))
 
     def objective(x: Array) -> tuple[float, Array]:
-        z, deviation = sign * (design @ x), (x - centre) / scale
+        z, deviation = sign * (design @ x), (x - PRIOR_MEAN) / scale
         value = -float(counts @ special.log_expit(z)) + 0.5 * float(deviation @ deviation)
         return value, -design.T @ (counts * sign * special.expit(-z)) + deviation / scale
 
     bounds = [(0.0, None)] * 3 + [(None, None)]
-    found = optimize.minimize(objective, centre, jac=True, method="L-BFGS-B", bounds=bounds)
+    found = optimize.minimize(objective, PRIOR_MEAN, jac=True, method="L-BFGS-B", bounds=bounds)
     return np.asarray(found.x, dtype=np.float64)
 
 

@@ -216,13 +216,9 @@ def left_out_bags(
     T: Flags,
     pooled: Array | None = None,
     counts: Array | None = None,
-    expected: float = 0.0,
 ) -> LeftOutBags:
-    """What is kept of left-out bags; `pooled` (B,) are logits of their mean features, if any.
-
-    `expected` is the weight of these before any label is seen.
-    """
-    logits = calibrated_left_out(found, T, pooled, counts, expected)
+    """What is kept of left-out bags; `pooled` (B,) are logits of their mean features, if any."""
+    logits = calibrated_left_out(found, T, pooled, counts)
     groups = bags.groups
     numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
     return LeftOutBags(
@@ -234,7 +230,7 @@ def left_out_bags(
 
 
 def calibrated_left_out(
-    found: LeftOut, T: Flags, pooled: Array | None, counts: Array | None, expected: float = 0.0
+    found: LeftOut, T: Flags, pooled: Array | None, counts: Array | None
 ) -> Array:
     """(B,) logits of left-out bags by calibrations to the other folds.
 
@@ -245,7 +241,7 @@ def calibrated_left_out(
     for k in range(int(found.folds.max()) + 1):
         out = found.folds == k
         others = None if counts is None else counts[~out]
-        own = calibrate(_part(found, ~out), T[~out], pooled[~out], others, expected)
+        own = calibrate(_part(found, ~out), T[~out], pooled[~out], others)
         part = _part(found, out)
         logits[out] = own.logit(part.bag_scores, own.offset(part.log_sizes, pooled[out]))
     return logits

@@ -13,7 +13,7 @@ from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
 
-POWER = 1 / 3  # of the likelihood of left-out bags, in weights of candidates
+POWER = 2 / 3  # of the likelihood of left-out bags, in weights of candidates
 LEAST_WEIGHT = 0.1  # of a candidate that takes part in the average, as a share of the best one's
 
 

@@ -75,14 +75,6 @@ class PooledBags:
         means = bag_means(X, offsets, posterior.pooled_rows)
         return cls(means, np.ones(means.shape[1]), True)
 
-    @property
-    def expected_weight(self) -> float:
-        """Of their logits beside the model's own scores, before any label is seen.
-
-        A linear model has seen its features already; embeddings by a kernel are news.
-        """
-        return 0.5 if self.of_kernel else 0.0
-
     def left_out_logits(self, T: Flags, folds: Array, counts: Array | None = None) -> Array:
         """(B,) logits of bags by regressions on those of the other folds."""
         return left_out_logits(self.means, T, folds, self.scale, counts)
