@@ -7,7 +7,7 @@ GOOD = "slide,label,x,y,area,note\ns2,0,1,2,3.5,a\ns1,1,1,2,4.5,b\ns2,0,3,4,5.5,
 BAD = {
     "missing column": (GOOD, {"bag": "scan"}, "no column 'scan'"),
     "no bag column": ("a,b\n1,2\n", {}, "no column that looks like bag ids"),
-    "NaN": (GOOD.replace("4.5", ""), {}, r"contains NaN: bag 's1', .*\(line 3\).*'area'"),
+    "infinity": (GOOD.replace("4.5", "inf"), {}, r"infinit.*: bag 's1', .*\(line 3\).*'area'"),
     "too many fields": (GOOD.replace("b\n", "b,c\n"), {}, r"line 3: 7 fields.*has 6"),
     "too few fields": (GOOD.replace(",c\n", "\n"), {}, r"line 4: 5 fields"),
     "wrong delimiter": (GOOD.replace(",", ";"), {}, "only one column.*semicolon.*delimiter"),

@@ -72,10 +72,10 @@ def test_contradicting_labels_are_named_by_their_line(
 
 def test_rows_are_counted_where_lines_differ(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text('bag,label,a,note\ns1,1,2,"two\nlines"\ns2,0,,x\n')
+    path.write_text('bag,label,a,note\ns1,1,2,"two\nlines"\ns2,0,inf,x\n')
     with pytest.raises(TableError, match=r"data row 1 \(0-based\)"):
         read_table(path)
-    path.write_text("bag,label,a,note\ns1,1,2,x\ns2,0,,x")
+    path.write_text("bag,label,a,note\ns1,1,2,x\ns2,0,inf,x")
     with pytest.raises(TableError, match="line 3"):
         read_table(path)
 

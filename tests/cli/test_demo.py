@@ -92,6 +92,6 @@ def test_without_its_packages_nothing_is_trained(
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.setattr(demo, "fit_and_score", lambda *args: pytest.fail("trained"))
-    with pytest.raises(ImportError, match=rf"bagwise\[{extra}\]"):
+    with pytest.raises(ImportError, match=rf"\.\[{extra}\]"):
         demo.run_demo(tmp_path / "out")
     assert not (tmp_path / "out").exists()

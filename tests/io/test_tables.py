@@ -199,12 +199,12 @@ def test_unknown_endings_are_not_written(tmp_path: Path, frame: pd.DataFrame) ->
 
 
 def test_errors_carry_the_row_and_the_argument_that_they_are_about(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"bag_id": ["a", "a", "b"], "label": [0, 1, 1], "f": [1.0, 2.0, np.nan]})
+    frame = pd.DataFrame({"bag_id": ["a", "a", "b"], "label": [0, 1, 1], "f": [1.0, 2.0, np.inf]})
     with pytest.raises(InputError, match=r"constant inside a bag.*instance_label=") as caught:
         Bags.from_frame(frame)
     assert caught.value.argument == "instance_label" and caught.value.row is None
     with pytest.raises(InputError, match=r"constant inside a bag.*instance_labels="):
-        Bags.from_arrays(frame[["f"]].fillna(0), frame["bag_id"], frame["label"])
+        Bags.from_arrays(frame[["f"]].replace(np.inf, 0), frame["bag_id"], frame["label"])
     with pytest.raises(InputError, match="input row 2") as caught:
         Bags.from_frame(frame.assign(label=[0, 0, 1]))
     assert caught.value.row == 2

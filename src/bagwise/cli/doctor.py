@@ -25,6 +25,10 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "molecules": ("conformers of molecules", ("rdkit",)),
     "dask": ("fits on a cluster", ("dask", "distributed")),
     "datasets": ("data sets that are downloaded", ("pooch",)),
+    "label": (
+        "a page to label instances on",
+        ("fastapi", "uvicorn", "pandas", "pyarrow", "pillow"),
+    ),
     "torch": ("attention networks, .pt files", ("torch", "safetensors")),
     "detection": ("selective search in pictures", ("opencv-contrib-python-headless",)),
 }
