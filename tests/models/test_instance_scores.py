@@ -115,8 +115,7 @@ def _limits(bags: bw.Bags) -> tuple[np.ndarray, np.ndarray]:
 
 def test_ranks_inside_a_bag_are_those_of_the_posterior(probit: bw.ProbitVGPMIL) -> None:
     p = np.asarray(probit.predict_instance_proba(NEW))[:, 1]
-    mean, variance = probit.latent(NEW)
-    score = mean / np.sqrt(1 + variance)
+    score, _ = probit.posterior_.instances(NEW.X)
     for first, last in zip(*_limits(NEW), strict=True):
         np.testing.assert_array_equal(np.argsort(p[first:last]), np.argsort(score[first:last]))
 
