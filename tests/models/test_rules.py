@@ -242,7 +242,7 @@ def test_large_data_are_looked_at_by_whole_bags() -> None:
     T, reliability = np.linspace(0, 1, 100), np.linspace(0.6, 1, 100)
     judged = bags_to_judge(bags, T, None, 0, None, reliability, in_parts=False)
     some = np.asarray(judged.bags.X)[::101, 0].astype(int)
-    assert not judged.whole and len(some) == 39 and np.all(judged.bags.sizes == 101)
+    assert not judged.whole and len(some) == 79 and np.all(judged.bags.sizes == 101)
     np.testing.assert_array_equal(judged.T, T[some])
     np.testing.assert_array_equal(judged.reliability, reliability[some])
     data = TrainingData(bags.X, bags.offsets, T, reliability=reliability)

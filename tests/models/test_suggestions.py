@@ -59,7 +59,7 @@ def test_what_was_answered_is_not_worth_asking_of_a_copy() -> None:
     fitted = bw.ProbitVGPMIL(**SMALL).fit(BAGS)
     X = np.vstack([np.tile([1.3, 2.5], (20, 1)), [[1.3, -2.5]]])
     copies = bw.Bags.from_list([x[None] for x in X])
-    assert fitted.suggest_instances(copies, 4).tolist() == [0, 20]
+    assert sorted(fitted.suggest_instances(copies, 4).tolist()) == [0, 20]
 
 
 def test_nothing_left_to_ask_is_an_error() -> None:
