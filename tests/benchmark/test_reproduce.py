@@ -28,7 +28,7 @@ from bagwise.benchmark.reproduce.data import (
     some_bags,
     training_first,
 )
-from bagwise.benchmark.reproduce.detection import voc_folder, voc_part
+from bagwise.benchmark.reproduce.detection import on_voc, voc_folder
 from bagwise.benchmark.reproduce.m24 import synthetic_slides
 from bagwise.benchmark.reproduce.measures import cross_validated, half_split
 from bagwise.benchmark.reproduce.page import lines, markdown
@@ -244,18 +244,24 @@ def test_voc_folders_are_found_and_read(tmp_path: Path) -> None:
     root = tmp_path / "VOCdevkit" / "VOC2007"
     for part in ("Annotations", "ImageSets/Main", "JPEGImages"):
         (root / part).mkdir(parents=True)
-    (root / "ImageSets/Main/trainval.txt").write_text("000001\n000002\n")
-    for name in ("000001", "000002"):
-        image.fromarray(np.full((20, 30), 128, dtype=np.uint8)).save(
-            root / f"JPEGImages/{name}.jpg"
-        )
-        box = bw.detection.Box("dog", (2, 3, 12, 13))
-        made = bw.detection.Annotation(f"{name}.jpg", 30, 20, (box,))
+    names = [f"{i:06}" for i in range(1, 9)]
+    for split in ("trainval", "test"):
+        (root / f"ImageSets/Main/{split}.txt").write_text("\n".join(names) + "\n")
+    rng = np.random.default_rng(0)
+    for i, name in enumerate(names):
+        pixels = rng.integers(100, 120, size=(40, 60)).astype(np.uint8)
+        kind, y0 = ("dog", "cat")[i % 2], 5 + i
+        pixels[y0 : y0 + 16, 10:26] = np.arange(16)[None, :] * 15 if i % 2 else 250
+        image.fromarray(pixels).save(root / f"JPEGImages/{name}.jpg")
+        box = bw.detection.Box(kind, (10, y0, 26, y0 + 16))
+        made = bw.detection.Annotation(f"{name}.jpg", 60, 40, (box,))
         bw.detection.write_voc(root / f"Annotations/{name}.xml", made)
-    assert voc_folder(Plan("smoke", Source(str(tmp_path)))) == root
-    images, boxes = voc_part(root, "trainval", None)
-    assert [im.shape for im in images] == [(20, 30), (20, 30)]
-    assert boxes[0][0].label == "dog"
+    for home in (tmp_path, root.parent, root):
+        assert voc_folder(Plan("smoke", Source(str(home)))) == root
+    how: dict[str, Any] = {"folder": str(root), "limit": None, "share": 100}
+    problem, model = digit_bags(4, 2), bw.VGPMIL(n_inducing=20, bag_score="max")
+    found = on_voc(problem, model, 0, **how)
+    assert 0 <= found["mAP"] <= 1 and 0 <= found["CorLoc"] <= 1
 
 
 # --- Measures ------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.bags.boxes import Box
@@ -20,9 +19,8 @@ from bagwise.detection import (
     WeaklySupervisedDetector,
     average_precision,
     corloc,
-    read_voc,
+    reproduce_voc,
 )
-from bagwise.io.requirements import require
 from bagwise.models import VGPMIL, LargeMarginVGPMIL, ProbitVGPMIL
 
 CLASSES = (0, 6)
@@ -94,9 +92,9 @@ def _described(n_train: int, n_test: int) -> Bags:
 def voc_folder(plan: Plan) -> Path | None:
     """The folder VOC2007 in one of the data folders."""
     for home in plan.source.homes():
-        for name in (".", "VOC2007", "VOCdevkit/VOC2007"):
-            path = Path(home) / name
-            if (path / "Annotations").is_dir() and (path / "ImageSets" / "Main").is_dir():
+        for path in (Path(home), Path(home) / "VOC2007", Path(home) / "VOCdevkit" / "VOC2007"):
+            named = path.resolve().name == "VOC2007"
+            if named and (path / "Annotations").is_dir() and (path / "ImageSets" / "Main").is_dir():
                 return path
     return None
 
@@ -121,31 +119,13 @@ def on_voc(
     problem: Problem, model: Any, seed: int, *, folder: str, limit: int | None, share: int
 ) -> Figures:
     """The same on a folder of VOC, at most `limit` images of each part."""
-    train, test = (voc_part(Path(folder), part, limit) for part in ("trainval", "test"))
-    classes = sorted({box.label for boxes in train[1] for box in boxes})
-    y = np.array([[any(b.label == c for b in boxes) for c in classes] for boxes in train[1]])
     detector = WeaklySupervisedDetector(
-        model,
-        proposals=SlidingWindows(top=50),
-        encoder=GradientHistograms(),
-        class_names=classes,
-        random_state=seed,
+        model, proposals=SlidingWindows(top=50), encoder=GradientHistograms(), random_state=seed
     )
-    return detected(detector, y.astype(np.int64), train, test, share, tuple(classes))
-
-
-def voc_part(
-    folder: Path, part: str, limit: int | None
-) -> tuple[list[NDArray[Any]], list[list[Box]]]:
-    """Grey images and boxes of a split of VOC."""
-    image = require("PIL.Image", what="reading VOC images", extra="io")
-    names = (folder / "ImageSets" / "Main" / f"{part}.txt").read_text(encoding="utf-8").split()
-    images, boxes = [], []
-    for name in names[:limit]:
-        with image.open(folder / "JPEGImages" / f"{name}.jpg") as picture:
-            images.append(np.asarray(picture.convert("L"), dtype=np.float64) / 255)
-        boxes.append(list(read_voc(folder / "Annotations" / f"{name}.xml").boxes))
-    return images, boxes
+    how: dict[str, Any] = {"detector": detector, "max_images": limit, "random_state": seed}
+    (found,) = reproduce_voc(Path(folder).resolve().parent, shares=[share / 100], **how)
+    mean_precision, _, located = found.means
+    return {"mAP": mean_precision, "CorLoc": located}
 
 
 def detected(
