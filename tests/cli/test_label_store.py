@@ -193,3 +193,10 @@ def test_damaged_files_are_refused(tmp_path: Path, store: LabelStore) -> None:
             LabelStore(path, CLASSES) as opened,
         ):
             opened.events()
+
+
+def test_ids_that_stand_twice_in_a_bag_are_refused() -> None:
+    """A label of one of them would be found again at the other."""
+    bags = Bags.from_list([np.zeros((3, 1))], ids=["s1"], instance_ids=[["a", "a", "b"]])
+    with pytest.raises(ValueError, match=r"bag 's1' has 'a' twice; make them distinct"):
+        RowNames(bags)

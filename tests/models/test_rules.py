@@ -9,6 +9,7 @@ import bagwise as bw
 from bagwise.core.calibration.candidates import bags_to_judge
 from bagwise.core.inference.driver import Problem, learning_data
 from bagwise.core.inference.passes import TrainingData
+from bagwise.core.inference.thinning import some_bags
 from bagwise.core.likelihoods.count_rule import CountRule
 from bagwise.core.likelihoods.rules import check_rule
 from bagwise.core.links import Probit
@@ -251,3 +252,41 @@ def test_large_data_are_looked_at_by_whole_bags() -> None:
     part = learning_data(problem, RBF(), None)
     assert len(part.T) == 99 and np.all(np.diff(part.offsets) == 101)
     np.testing.assert_array_equal(part.reliability, reliability[part.X[::101, 0].astype(int)])
+
+
+@pytest.mark.parametrize("size", [100, 4000, 9000])
+def test_samples_of_whole_bags_have_both_labels(size: int) -> None:
+    T = np.arange(40) % 4 == 0
+    data = TrainingData(np.zeros((40 * size, 1)), size * np.arange(41), T)
+    for seed in range(5):
+        some = some_bags(data, 10_000, seed)
+        assert min(T[some].sum(), (~T[some]).sum()) >= 5
+        assert len(np.unique(some)) == len(some)
+
+
+def test_large_bags_can_be_judged() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(12) % 2
+    X = [rng.normal(size=(900, 1)) + 6 * (np.arange(900)[:, None] < 3 * t) for t in y]
+    model = bw.ProbitVGPMIL(rule=bw.AtLeast(2), n_inducing=5, random_state=0).fit(X, y)
+    assert model.candidates_
+
+
+def test_deviations_given_labels_are_numbers() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(30) % 2
+    bags = [rng.normal(size=(rng.integers(2, 7), 1)) + 4 * t for t in y]
+    bags[0][0], bags[1][0] = -60.0, 60.0
+    kernel = bw.kernels.Linear(4.0)
+    model = bw.ProbitVGPMIL(rule=bw.AtLeast(1), kernel=kernel, n_inducing=5, random_state=0)
+    p, std = model.fit(bags, y).instance_posterior(bags, return_std=True, y=y)
+    assert np.all((p >= 0) & (p <= 1)) and np.all(np.isfinite(std))
+
+
+def test_a_bag_that_is_too_small_for_its_rule_is_negative() -> None:
+    rng = np.random.default_rng(1)
+    y = np.arange(40) % 2
+    bags = [rng.normal(size=(6, 1)) + 5 * (np.arange(6)[:, None] < 4 * t) for t in y]
+    model = bw.ProbitVGPMIL(rule=bw.AtLeast(3), n_inducing=8, random_state=0).fit(bags, y)
+    p, std = model.predict_proba([np.full((2, 1), 5.0)], return_std=True)
+    assert p.tolist() == [[1.0, 0.0]] and std.tolist() == [0.0]

@@ -226,7 +226,8 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
         self.candidates_ = setting.table
         refit = Refits(self, bags, T, counts, problem.seed, monitor, reliability)
-        self.posterior_ = session.do(partial(refit.averaged, setting), monitor)
+        self.posterior_, setting = session.do(partial(refit.averaged, setting), monitor)
+        self.candidates_ = setting.table
         how = (reasons, problem.seed, monitor, refit, setting.left_out)
         session.do(partial(self._calibrate, bags, T, known, counts, *how), monitor)
 

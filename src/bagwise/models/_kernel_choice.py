@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,25 @@ class Setting:
     left_out: LeftOut | None = None  # scores of all bags that count by what was chosen
     others: tuple[Candidate, ...] = ()  # whose predictions are averaged with those of this one
     weights: tuple[float, ...] = (1.0,)  # of this one and of the others
+
+    def without(self, broken: Sequence[bool]) -> Setting:
+        """The setting without those of the others that broke down, whose scores do not count."""
+        if not any(broken):
+            return self
+        names = {other.name for other, gone in zip(self.others, broken, strict=True) if gone}
+        kept = [w for w, gone in zip(self.weights, [False, *broken], strict=True) if not gone]
+        total = sum(kept)
+        table = [
+            replace(row, weight=0.0 if row.name in names else row.weight / total)
+            for row in self.table
+        ]
+        return replace(
+            self,
+            table=tuple(table),
+            left_out=None,
+            others=tuple(other for other in self.others if other.name not in names),
+            weights=tuple(w / total for w in kept),
+        )
 
 
 def is_auto(kernel: Any) -> bool:

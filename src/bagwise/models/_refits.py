@@ -176,24 +176,32 @@ class Refits:
     monitor: Monitor
     reliability: Array | None = None
 
-    def averaged(self, setting: Setting) -> Posterior:
-        """The fitted posterior, averaged with fits of the other candidates in the setting."""
-        leading = self.model.posterior_
-        if not setting.others:
-            return leading
-        n = len(setting.others)
-        fits = [
-            self.monitor.run(f"fit {i + 1} of {n} beside it", partial(self._beside, candidate))
-            for i, candidate in enumerate(setting.others)
-        ]
-        members = [leading, *(replace(fit["posterior"], seed=leading.seed) for fit in fits)]
-        return AveragedPosterior.of(members, np.array(setting.weights))
+    def averaged(self, setting: Setting) -> tuple[Posterior, Setting]:
+        """The fitted posterior, averaged with fits of the other candidates in the setting.
+
+        One of those that breaks down is left out of the setting that comes back: it must not take
+        the fit with it, which succeeded.
+        """
+        leading, members = self.model.posterior_, []
+        for i, candidate in enumerate(setting.others):
+            stage = f"fit {i + 1} of {len(setting.others)} beside it"
+            fit = self.monitor.run(stage, partial(self._beside, candidate))["posterior"]
+            members.append(None if fit is None else replace(fit, seed=leading.seed))
+        setting = setting.without([fit is None for fit in members])
+        found = [leading, *(fit for fit in members if fit is not None)]
+        if len(found) == 1:
+            return leading, setting
+        return AveragedPosterior.of(found, np.array(setting.weights)), setting
 
     def _beside(self, candidate: Candidate, state: State | None) -> State:
-        """The fit of a candidate to all bags, with a mean of its own."""
+        """The fit of a candidate to all bags, with a mean of its own; None where it broke down."""
         model = clone(self.model).set_params(kernel=candidate.kernel, learn_hyperparameters=False)
         of_whole = OfWhole(candidate.shift, candidate.scale, candidate.Z)
-        self._fit_part(model, np.arange(len(self.bags)), of_whole)
+        try:
+            self._fit_part(model, np.arange(len(self.bags)), of_whole)
+        except BREAKDOWNS as error:
+            warn_user(f"{candidate.name} is left out of the average: its fit broke down: {error}")
+            return {"posterior": None}
         return {"posterior": model.posterior_}
 
     @cached_property

@@ -17,6 +17,7 @@ from bagwise.core.calibration.bags import too_few
 from bagwise.core.calibration.candidates import log_likelihood
 from bagwise.core.calibration.left_out import Scorer, Scores, bags_to_leave_out, left_out
 from bagwise.core.inference.stats import Q
+from bagwise.core.likelihoods.rules import AT_LEAST_ONE
 from bagwise.core.parameters import generator
 from bagwise.core.posteriors.averaged import AveragedPosterior
 from bagwise.core.posteriors.gaussian import Posterior
@@ -50,6 +51,11 @@ class QuickRefits:
     """
 
     def __init__(self, model: CalibratedMIL, bags: Bags, sample_weight: ArrayLike | None = None):
+        if getattr(model, "rule", AT_LEAST_ONE) != AT_LEAST_ONE:
+            raise ValueError(
+                f"quick refits know the rule 'at least one' only; with rule={model.rule!r} fit the "
+                "model again with the labels"
+            )
         self._model = model
         self._bags = bags_to_predict(model, bags)
         self._T = bag_targets(model, self._bags, None)
@@ -63,7 +69,7 @@ class QuickRefits:
         refit = self._fitted(known, np.arange(len(self._bags)))
         found = copy.copy(self._model)
         for name in refit._fitted_names():
-            if name not in (*CALIBRATED, "classes_", "n_features_in_"):
+            if name not in (*CALIBRATED, "candidates_", "classes_", "n_features_in_"):
                 setattr(found, name, getattr(refit, name))
         self._last = found
         return found

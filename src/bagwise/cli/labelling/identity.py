@@ -30,6 +30,13 @@ class RowNames:
         if len(self._number) < len(bags):
             twice = next(i for b, i in enumerate(self._ids) if self._number[i] != b)
             raise ValueError(f"bags are told apart by their ids, but two are called {twice!r:.80}")
+        if bags.instance_ids is not None and len(self._by_ids) < bags.n_instances:
+            name = next(self.of(r) for r in range(bags.n_instances) if self._row_of_id(r) != r)
+            raise ValueError(
+                f"instances of a bag are told apart by their ids, but bag {name['bag']!r:.80} has "
+                f"{name['instance']!r:.80} twice; make them distinct, or leave that column out: "
+                "rows are then known by their place"
+            )
 
     def of(self, row: int) -> dict[str, Any]:
         """What an event says of its row."""
@@ -79,6 +86,11 @@ class RowNames:
                 f"which {table} does not have; give the table that was labelled"
             )
         return row
+
+    def _row_of_id(self, row: int) -> int:
+        """The row that is found by the ids of a row."""
+        found = self.of(row)
+        return self._by_ids[found["bag"], found["instance"]]
 
     @cached_property
     def _by_ids(self) -> dict[tuple[str, str], int]:

@@ -315,4 +315,7 @@ def calibrated_probability(
     negative, positive, stds = score_moments(found)
     offset = calibration.offset(np.log(np.diff(found.offsets)), found.pooled)
     both = calibration.both(kept_off(np.log(positive) - np.log(negative)), offset)
-    return both, calibration.deviation(negative, positive, stds, offset)
+    std = calibration.deviation(negative, positive, stds, offset)
+    # What the rule of bags excludes stays excluded.
+    possible = found.bags("joint").log_positive > -np.inf
+    return np.where(possible[:, None], both, [1.0, 0.0]), np.where(possible, std, 0.0)

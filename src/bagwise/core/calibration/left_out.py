@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
 from bagwise.core.calibration.ranking import class_counts, halves
-from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
+from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, log_odds
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -29,7 +29,6 @@ SCORES = ("joint", "max")
 FOLDS = 5
 MOST_INSTANCES = 100_000  # of the bags that are left out by turns
 LEAST_BAGS = 10  # of each class among them, or groups with such bags
-CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is taken
 NOTHING = 1e-300  # a probability whose logarithm is finite
 
 

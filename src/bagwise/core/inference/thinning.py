@@ -29,6 +29,7 @@ Array = NDArray[Any]
 Rows = NDArray[np.int64]
 
 ROWS_PER_BAG = 5  # fewer say little about their bag: bags are left out instead
+BAGS_OF_EACH = 5  # larger and smaller labels, where whole bags are drawn
 EVENLY = 0.5  # share of the inclusion probabilities that does not look at the fit
 ROUNDS = 2  # of a sample, a fit to it, and a pass that scores all rows for the next sample
 FIT_STEPS, FIT_TOL = 30, 1e-4  # a rough fit ranks rows as well
@@ -199,10 +200,21 @@ def rows_per_bag(
 
 
 def some_bags(data: TrainingData, max_rows: int, seed: int) -> NDArray[np.intp]:
-    """Numbers of bags with about `max_rows` rows in all, for rules that need whole bags."""
+    """Numbers of bags with about `max_rows` rows in all, for rules that need whole bags.
+
+    They are drawn by turns from the bags with larger and with smaller labels, `BAGS_OF_EACH` of
+    both where there are as many, however large they are.
+    """
     counting = np.random.default_rng(seed).permutation(data.counting)
-    rows = np.cumsum(np.diff(data.offsets)[counting])
-    return np.sort(counting[: max(1, int(np.sum(rows <= max_rows)))])
+    large = np.asarray(data.T, dtype=np.float64)[counting]
+    large = large > np.median(large) if np.unique(large).size > 2 else large > 0.5
+    turn = np.empty(len(counting), dtype=np.int64)
+    for half in (large, ~large):
+        turn[half] = np.arange(int(half.sum()))
+    order = np.argsort(turn, kind="stable")
+    rows = np.cumsum(np.diff(data.offsets)[counting[order]])
+    stay = (rows <= max_rows) | (turn[order] < BAGS_OF_EACH)
+    return np.sort(counting[order][stay])
 
 
 def thin(

@@ -16,6 +16,7 @@ from bagwise.core.parameters import check_choice
 Array = NDArray[Any]
 
 BAG_SCORES = ("joint", "noisy-or", "max")
+CLOSEST = 1e-9  # to 0 and to 1, of a probability whose logit is compared or averaged
 
 
 @dataclass(frozen=True)

@@ -52,12 +52,12 @@ class Counts:
     @property
     def positive(self) -> Array:
         """P(y_n = 1 | label)."""
-        return self.p * (1 + self.q * self.slope)
+        return np.clip(self.p * (1 + self.q * self.slope), 0.0, 1.0)  # where it cancels to 0
 
     @property
     def negative(self) -> Array:
         """P(y_n = 0 | label)."""
-        return self.q * (1 - self.p * self.slope)
+        return np.clip(self.q * (1 - self.p * self.slope), 0.0, 1.0)
 
     @cached_property
     def factors(self) -> tuple[Array, Array]:

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
-from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
+from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, log_odds
 from bagwise.core.links import Moments, log_expm1
 from bagwise.core.posteriors.gaussian import Posterior, check_part, joined
 from bagwise.core.posteriors.joint import STAGES
 
 Array = NDArray[Any]
 
-FURTHEST = 700.0  # logit that counts in an average
+FURTHEST = float(special.logit(1 - CLOSEST))  # logit that counts in an average
 
 
 @dataclass(frozen=True)

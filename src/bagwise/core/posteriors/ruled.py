@@ -25,6 +25,7 @@ from bagwise.core.posteriors.predictor import Predictor
 Array = NDArray[Any]
 
 DRAWS = 256  # of v
+SMALLEST = -300.0  # log p q of an instance whose label may still change
 ROWS_AT_ONCE = 2**16  # rows times draws
 
 
@@ -118,10 +119,14 @@ def _given(draws: BagDraws, labels: BagLabels, likelihood: CountRule) -> tuple[A
     log_known = log_p[labels.known == 1].sum(axis=0) + log_q[labels.known == 0].sum(axis=0)
     weights = special.softmax(np.concatenate([c.log_prob for c in found]) + log_known)
     mean = weights @ positive
-    both[free] = np.column_stack([weights @ negative, mean])[free]
+    both[free] = np.clip(np.column_stack([weights @ negative, mean]), 0.0, 1.0)[free]
     # d P(y = 1 | label) / dp = P(y = 1 | label) P(y = 0 | label) / (p q): of f_n's own residual.
     few = slice(0, SPREAD_DRAWS)
-    slope = (positive * negative)[few] * np.exp(-log_p - log_q).T[few]
+    log_pq = (log_p + log_q).T[few]
+    usable = log_pq > SMALLEST  # what is as good as certain does not move
+    slope = np.where(
+        usable, (positive * negative)[few] * np.exp(-np.maximum(log_pq, SMALLEST)), 0.0
+    )
     share = weights[few] / max(float(weights[few].sum()), 1e-300)
     variance = weights @ (positive - mean) ** 2
     variance += share @ (slope**2 * draws.residual_variance(slice(0, n)).T)
