@@ -82,9 +82,11 @@ def _check(
 ) -> list[Any]:
     found = classes.tolist()
     if len(found) > MOST_CLASSES or any(isinstance(c, float) and c != int(c) for c in found):
+        numbers = all(isinstance(c, int | float) and 0 <= c <= 1 for c in found)
+        shares = ", or fit shares of positive instances with --rule share" if numbers else ""
         raise TableError(
             f"bag labels must be classes; got {len(found)} different ones, {some(found)}; name "
-            "another column",
+            f"another column{shares}",
             argument="label",
         )
     if positive is not None or threshold:
@@ -200,15 +202,21 @@ def bag_classes(model: OneVsRestMIL, table: Table) -> pd.DataFrame:
 
 
 def instance_classes(model: OneVsRestMIL, table: Table) -> pd.DataFrame:
-    """The user's own rows in their order, with the probability of each class."""
+    """The user's own rows in their order, with the probability of each class.
+
+    The predicted class is empty where none has a probability of a half.
+    """
     import pandas as pd
 
     bags = table.bags
-    p = np.empty((bags.n_instances, len(model.classes_)))
-    p[bags.row_index] = model.predict_instance_proba(bags)
+    back = np.argsort(bags.row_index)  # rows that were left out are not written
+    p = model.predict_instance_proba(bags)[back]
     added = _columns(model, p)
+    # Classes have models of their own: an instance may well be of none.
+    named = zip(added["predicted"], p.max(axis=1), strict=True)
+    added["predicted"] = [name if best >= 0.5 else None for name, best in named]
     check_free(table.rows, tuple(added))
-    own = {c: table.rows[c].to_numpy() for c in table.rows.columns}
+    own = {c: table.rows[c].to_numpy()[bags.row_index[back]] for c in table.rows.columns}
     return pd.DataFrame({**own, **added})
 
 

@@ -150,7 +150,10 @@ def predict_here(
         print_json(result)
     elif path != "-":
         several = f" in {result['files']} files" if result["files"] > 1 else ""
-        say(f"wrote {path}: {result['rows']} rows{several}; p_mean is of {result['positive']!r}")
+        what = f"p_mean is of {result['positive']!r}"
+        if getattr(fitted, "labels_are_shares", False):
+            what = "share_mean is the expected share of positive instances of a bag"
+        say(f"wrote {path}: {result['rows']} rows{several}; {what}")
 
 
 def refuse_beside_classes(path: str, given_labels: bool, alpha: float | None) -> None:

@@ -237,4 +237,7 @@ def show_names(names: Sequence[str]) -> str:
 
 
 def _count(names: Sequence[str]) -> str:
-    return repr(names[0]) if len(names) == 1 else f"{len(names)} columns, {show_names(names[:3])}"
+    if len(names) == 1:
+        return repr(names[0])
+    more = ", ..." if len(names) > 3 else ""
+    return f"{len(names)} columns, {show_names(names[:3])}{more}"

@@ -207,10 +207,13 @@ def _feature_matrix(
     if len(chosen) == 1 and is_list_valued(frame[chosen[0]]):
         X = _stack_lists(frame[chosen[0]], places)
         return X, [f"{chosen[0]}[{j}]" for j in range(X.shape[1])]
+    # A column without any value has no type; what it lacks is dealt with as other missing values.
+    empty = [c for c in chosen if frame[c].dtype.kind not in "iufb" and frame[c].isna().all()]
+    frame = frame[chosen].astype(dict.fromkeys(empty, np.float64))
     for column in chosen:
         if frame[column].dtype.kind not in "iufb":
             _refuse_text(frame[column], places)
-    X = frame[chosen].to_numpy()
+    X = frame.to_numpy()
     return (X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)), chosen
 
 

@@ -268,8 +268,9 @@ def _name_difference(names: set[str], fitted: set[str]) -> str:
     if missing := sorted(fitted - names):
         message += "Feature names seen at fit time, yet now missing:\n" + _listing(missing)
     if not unseen and not missing:
+        message += "Feature names must be in the same order as they were in fit.\n"
+    if not missing:
         message += (
-            "Feature names must be in the same order as they were in fit.\n"
             "Build the bags with features=list(model.feature_names_in_) in Bags.from_frame, or "
             "give X[model.feature_names_in_].\n"
         )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.core.links import Link, Moments
+from bagwise.core.links import Link, Moments, log_expm1
 from bagwise.core.posteriors.points import Draws, Latents, Shift, newton_shift
 
 Array = NDArray[Any]
@@ -267,7 +267,8 @@ def _log_ratio(found: Sampled, estimate: Estimate) -> Array:
     moved = np.any(terms != L, axis=1)
     with np.errstate(over="ignore"):  # where it overflows, the other is taken
         centred = np.expm1(L - negative[:, None])
-        relative = np.mean(centred**2 + (1 + centred) ** 2 * np.expm1(D), axis=1)
+        more = np.exp(2 * (L - negative[:, None]) + log_expm1(D))
+        relative = np.mean(centred**2 + more, axis=1)
     if found.squares is not None:
         likely = negative > np.log(0.5)
         relative = np.where(likely, _controlled_spread(found, estimate, n), relative)

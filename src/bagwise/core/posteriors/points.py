@@ -191,4 +191,7 @@ def _direction(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link
     b = W * moved - own * scale * r
     system = W[:, :, None] * K
     system[:, range(K.shape[1]), range(K.shape[1])] += 1.0
-    return np.linalg.solve(system, b[:, :, None])[:, :, 0] - alpha
+    try:
+        return np.linalg.solve(system, b[:, :, None])[:, :, 0] - alpha
+    except np.linalg.LinAlgError:  # latent values beyond all digits; no shift is valid too
+        return np.zeros_like(alpha)
