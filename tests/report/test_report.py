@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bagwise import Bags, ProbitVGPMIL
-from bagwise.cli.workflow import Predictions
+from bagwise.models._base import Predictions
 from bagwise.report import build_report, write_report
 from bagwise.report.content import fair_share, shown_rows
 

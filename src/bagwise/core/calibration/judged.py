@@ -48,7 +48,7 @@ def weights_of(heights: Array, *, alone: bool = False) -> Array | None:
     Those that would have less than `LEAST_WEIGHT` of the best one's have none.
 
     >>> weights_of(np.array([-40.0, -41.0, -60.0, -np.inf])).round(2)
-    array([0.58, 0.42, 0.  , 0.  ])
+    array([0.66, 0.34, 0.  , 0.  ])
     """
     if np.max(heights) == -np.inf:
         return None
