@@ -224,7 +224,6 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         run = partial(self._run, problem, setting.kernel, parts=parts, refit=of_whole is not None)
         result = session.do(run, monitor)
         session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
-        self.candidates_ = setting.table
         refit = Refits(self, bags, T, counts, problem.seed, monitor, reliability)
         self.posterior_, setting = session.do(partial(refit.averaged, setting), monitor)
         self.candidates_ = setting.table
