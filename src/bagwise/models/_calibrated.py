@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -32,6 +33,7 @@ from bagwise.core.calibration.novelty import seen_instances
 from bagwise.core.calibration.pooled import PooledBags, PooledRegression
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
+from bagwise.core.inference.checkpoints import Saving
 from bagwise.core.inference.monitor import Callback, Monitor, listening
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
 from bagwise.core.threads import suitable_threads
@@ -74,6 +76,52 @@ class CalibratedMIL(DecidingMIL, abstract=True):
     chunk_size: int | None
     random_state: Any
     _remedies: str  # what may help where bags are ranked near chance
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        positive: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 5.0,
+        resume: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
+        """Fit from bag labels.
+
+        Parameters
+        ----------
+        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
+            `bagwise.distributed.DaskBags`.
+        y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
+            Series whose index holds the bag ids is put in their order.
+        sample_weight : how many times each bag counts, one number per bag in the order of the
+            bags, or in a pandas Series as `y`. 2 is the same as two copies of the bag in the sum of
+            log-likelihoods, 0 leaves it out of that. Scaling, inducing points and the default
+            kernel see every instance once. Weights of `class_weight` multiply it.
+        positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
+            of two numbers or of two ordered categories; text needs it, but for pairs such as no
+            and yes.
+        checkpoint : a file to which the state of the fit is written every `checkpoint_minutes`,
+            and on Ctrl-C. The state before it stays beside it, as `<file>.previous`. Of linear
+            models it keeps the fits that are finished: to all bags, and those that calibrate.
+        resume : a checkpoint to go on from, with the same data and arguments; further states
+            are written to it unless `checkpoint` names another file.
+        callbacks : functions called after every step as f(stage, step, objective, seconds).
+            `begin(model)` and `end()` of those that have them are called before and after, and
+            `look(model, stage, step)` after each sweep of `VGPMIL`, `LargeMarginVGPMIL` and psi
+            models, with a copy that predicts. To stop, raise an error.
+        client : the Dask client whose workers hold `DaskBags`.
+
+        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
+        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
+        """
+        saving = Saving(checkpoint, checkpoint_minutes, resume)
+        told = {"sample_weight": sample_weight, "positive": positive, "callbacks": callbacks}
+        return self._fit(X, y, client, **told, saving=saving)
 
     def _fit(
         self,

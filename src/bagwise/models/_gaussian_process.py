@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise.bags import Bags
 from bagwise.core.calibration.judged import JudgedKernel
 from bagwise.core.files.modelfile import register
-from bagwise.core.inference.checkpoints import Session
+from bagwise.core.inference.checkpoints import NOT_SAVED, Saving, Session
 from bagwise.core.inference.driver import Problem, Result, fit_q
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
@@ -119,59 +118,6 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        positive: Any = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 5.0,
-        resume: str | os.PathLike[str] | None = None,
-        callbacks: Sequence[Callback] = (),
-        client: Any = None,
-    ) -> Self:
-        """Fit from bag labels.
-
-        Parameters
-        ----------
-        X : Bags, a list of (n_b, D) arrays, a 2-D array with one instance per bag, or
-            `bagwise.distributed.DaskBags`.
-        y : one label per bag; overrides the labels of the bags. Two classes of any type. A pandas
-            Series whose index holds the bag ids is put in their order.
-        sample_weight : how many times each bag counts, one number per bag in the order of the
-            bags, or in a pandas Series as `y`. 2 is the same as two copies of the bag in the sum of
-            log-likelihoods, 0 leaves it out of that. Scaling, inducing points and the default
-            kernel see every instance once. Weights of `class_weight` multiply it.
-        positive : the label of bags with a positive instance, `classes_[1]`. By default the larger
-            of two numbers or of two ordered categories; text needs it, but for pairs such as no
-            and yes.
-        checkpoint : a file to which the state of the fit is written every `checkpoint_minutes`,
-            and on Ctrl-C. The state before it stays beside it, as `<file>.previous`.
-        resume : a checkpoint to go on from, with the same data and arguments; further states
-            are written to it unless `checkpoint` names another file.
-        callbacks : functions called after every step as f(stage, step, objective, seconds).
-            `begin(model)` and `end()` of those that have them are called before and after, and
-            `look(model, stage, step)` after each sweep of `VGPMIL`, `LargeMarginVGPMIL` and psi
-            models, with a copy that predicts. To stop, raise an error.
-        client : the Dask client whose workers hold `DaskBags`.
-
-        A fit that does not finish (an error, Ctrl-C) leaves the model as it was before.
-        Instance labels of the bags (1, 0; NaN or -1 where unknown) are used where known.
-        """
-        return self._fit(
-            X,
-            y,
-            client,
-            sample_weight=sample_weight,
-            positive=positive,
-            checkpoint=checkpoint,
-            checkpoint_minutes=checkpoint_minutes,
-            resume=resume,
-            callbacks=callbacks,
-        )
-
     def _fit_bags(
         self,
         bags: Bags,
@@ -181,20 +127,17 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         *,
         counts: Array | None,
         callbacks: Sequence[Callback],
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 5.0,
-        resume: str | os.PathLike[str] | None = None,
+        saving: Saving = NOT_SAVED,
         of_whole: OfWhole | None = None,
         reliability: Array | None = None,
     ) -> None:
         """Fit; one that is part of another model's fit is given what it has `of_whole` that."""
         parts = self._parts(checked_init(self, self._parts(), bags.n_instances))
-        saves = checkpoint is not None or resume is not None
-        check_way_of_fitting(self, bags.X, parts.sites, counts, saves=saves)
+        check_way_of_fitting(self, bags.X, parts.sites, counts, saves=saving.asked)
         reasons = self._reasons_against(bags, T, counts, parts.whole, too_costly(self, parts))
         labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
         labels |= {} if reliability is None else {"the reliabilities of labels": reliability}
-        session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
+        session = Session.begin(self, bags, labels, saving)
         prepared = session.prepared or prepare(self, bags, T, known, rng, of_whole)
         monitor = session.monitor(prepared, callbacks)
         told = (parts, bags, T, known, counts, prepared, monitor, reliability)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +16,7 @@ from bagwise.bags import Bags, is_bagged
 from bagwise.bags.rows import ScaledRows
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.core.files.modelfile import register
-from bagwise.core.inference.checkpoints import Session
+from bagwise.core.inference.checkpoints import NOT_SAVED, Saving, Session
 from bagwise.core.inference.feature_store import SMALL_BUDGET, free_memory
 from bagwise.core.inference.monitor import Callback, Note
 from bagwise.core.inference.passes import rows_per_chunk
@@ -97,35 +96,6 @@ class LinearMIL(CalibratedMIL, abstract=True):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        positive: Any = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 5.0,
-        resume: str | os.PathLike[str] | None = None,
-        callbacks: Sequence[Callback] = (),
-        client: Any = None,
-    ) -> Self:
-        """Fit from bag labels; arguments are as in `ProbitVGPMIL.fit`.
-
-        A checkpoint keeps the fits that are finished: that to all bags, and those that calibrate.
-        """
-        return self._fit(
-            X,
-            y,
-            client,
-            sample_weight=sample_weight,
-            positive=positive,
-            checkpoint=checkpoint,
-            checkpoint_minutes=checkpoint_minutes,
-            resume=resume,
-            callbacks=callbacks,
-        )
-
     def _fit_bags(
         self,
         bags: Bags,
@@ -135,14 +105,12 @@ class LinearMIL(CalibratedMIL, abstract=True):
         *,
         counts: Array | None,
         callbacks: Sequence[Callback],
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 5.0,
-        resume: str | os.PathLike[str] | None = None,
+        saving: Saving = NOT_SAVED,
     ) -> None:
         reasons = self._reasons_against(bags, T, counts, self._whole, self._costly())
         self._check_width(bags.n_instances, self._n_basis(bags))
         labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
-        session = Session.begin(self, bags, labels, checkpoint, checkpoint_minutes, resume)
+        session = Session.begin(self, bags, labels, saving)
         prepared = session.prepared or stage.prepared_columns(self._columns(bags, T, rng), rng)
         monitor = session.monitor(prepared, callbacks)
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bagwise.core.inference.checkpoints import Saving
 from bagwise.core.inference.monitor import Callback
 from bagwise.core.inference.stats import (
     Chunk,
@@ -141,18 +142,11 @@ class ProbitVGPMIL(RuledMIL, alias="probit"):
         such as `bagwise.AtLeast(1)`. A class that is wrong is the other one, a share that is wrong
         may be any.
         """
-        return self._fit(
-            X,
-            y,
-            client,
-            sample_weight=sample_weight,
-            positive=positive,
-            checkpoint=checkpoint,
-            checkpoint_minutes=checkpoint_minutes,
-            resume=resume,
-            callbacks=callbacks,
-            **({} if reliability is None else {"reliability": self._reliabilities(X, reliability)}),
-        )
+        saving = Saving(checkpoint, checkpoint_minutes, resume)
+        told = {"sample_weight": sample_weight, "positive": positive, "callbacks": callbacks}
+        if reliability is not None:
+            told["reliability"] = self._reliabilities(X, reliability)
+        return self._fit(X, y, client, **told, saving=saving)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

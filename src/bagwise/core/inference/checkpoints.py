@@ -38,6 +38,22 @@ FREE = ("verbose", "max_iter", "chunk_size", "memory_budget", "random_state", "b
 
 
 @dataclass(frozen=True)
+class Saving:
+    """Where a fit is asked to write its states, how often, and which one it goes on from."""
+
+    path: str | os.PathLike[str] | None = None
+    minutes: float = 5.0
+    resume: str | os.PathLike[str] | None = None
+
+    @property
+    def asked(self) -> bool:
+        return self.path is not None or self.resume is not None
+
+
+NOT_SAVED = Saving()
+
+
+@dataclass(frozen=True)
 class Session:
     """One call of `fit`: where it writes its states, and the one it goes on from."""
 
@@ -52,16 +68,14 @@ class Session:
         model: Any,
         bags: Bags,
         labels: dict[str, Any],
-        path: str | os.PathLike[str] | None,
-        minutes: float,
-        resume: str | os.PathLike[str] | None,
+        saving: Saving,
     ) -> Session:
         """Read the checkpoint to resume from, if any, and check that it is of this fit.
 
         `labels` are what is told of the bags besides their features, by names that messages use.
         """
-        if path is None and resume is None:
-            return cls(None, minutes, {}, None)
+        if not saving.asked:
+            return cls(None, saving.minutes, {}, None)
         register_kernels()
         data = {
             "the number of features": bags.n_features,
@@ -72,8 +86,9 @@ class Session:
             "the features": str(row_digest(bags.X)),
         }
         marks = fingerprint(model, data)
-        saved = None if resume is None else read_checkpoint(resume, marks)
-        return cls(resume if path is None else path, minutes, marks, saved)
+        saved = None if saving.resume is None else read_checkpoint(saving.resume, marks)
+        path = saving.resume if saving.path is None else saving.path
+        return cls(path, saving.minutes, marks, saved)
 
     @property
     def prepared(self) -> State | None:

@@ -24,6 +24,7 @@ from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.stats import Chunk, FoldedLikelihood, latent
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
+from bagwise.core.likelihoods.targets import halves
 
 Array = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -206,8 +207,7 @@ def some_bags(data: TrainingData, max_rows: int, seed: int) -> NDArray[np.intp]:
     both where there are as many, however large they are.
     """
     counting = np.random.default_rng(seed).permutation(data.counting)
-    large = np.asarray(data.T, dtype=np.float64)[counting]
-    large = large > np.median(large) if np.unique(large).size > 2 else large > 0.5
+    large = halves(data.T[counting])
     turn = np.empty(len(counting), dtype=np.int64)
     for half in (large, ~large):
         turn[half] = np.arange(int(half.sum()))

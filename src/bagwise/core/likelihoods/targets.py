@@ -13,6 +13,20 @@ from scipy import sparse
 Array = NDArray[Any]
 
 
+def halves(T: Array) -> NDArray[np.bool_]:
+    """Which bags are positive; of shares, those above the median, or at it if none is above.
+
+    >>> halves(np.array([0.1, 0.3, 0.7, 0.2])), halves(np.array([False, True]))
+    (array([False,  True,  True, False]), array([False,  True]))
+    >>> halves(np.array([0.2, 0.7, 0.7]))
+    array([False,  True,  True])
+    """
+    if T.dtype == bool:
+        return T
+    above = np.asarray(np.median(T) < T)
+    return above if above.any() else np.asarray(np.max(T) == T)
+
+
 @dataclass(frozen=True)
 class Targets:
     """What is known about the labels of consecutive whole bags."""
