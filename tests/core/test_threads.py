@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
 import bagwise as bw
 from bagwise.core import threads
-from bagwise.core.threads import suitable_threads
+from bagwise.core.inference import passes
+from bagwise.core.threads import in_threads, suitable_threads
 from toy_bags import separable_bags
 
 SMALL, LARGE = (100, 5, 20), (100_000, 500, 1000)
@@ -114,8 +116,83 @@ def test_fits_and_predictions_of_small_problems(
     assert seen == [1, 1, 1] and now() == 3
 
 
-def test_large_fits_keep_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("model", "of_blas"), [(bw.ProbitVGPMIL(**FAST), 1), (bw.MIRVM(random_state=0), 3)]
+)
+def test_large_fits_keep_their_threads(
+    model: Any, of_blas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(threads, "SMALL_WORK", 100.0)
     seen: list[int] = []
-    bw.ProbitVGPMIL(**FAST).fit(separable_bags(24, 2), callbacks=[lambda *step: seen.append(now())])
-    assert set(seen) == {3}
+    model.fit(separable_bags(24, 2), callbacks=[lambda *step: seen.append(now())])
+    assert set(seen) == {of_blas}  # where one, chunks have the others
+
+
+def test_chunks_of_large_work_are_shared_by_as_many_threads_as_blas_had() -> None:
+    seen: set[int] = set()
+    together = threading.Barrier(3)
+
+    def work(i: int) -> int:
+        seen.add(threading.get_ident())
+        assert now() == 1  # of BLAS, in each
+        together.wait(60)
+        return list(in_threads(lambda j: i + j, 2))[1]  # which makes no further threads
+
+    with suitable_threads(*LARGE, by_chunk=True):
+        assert list(in_threads(work, 6)) == [1, 2, 3, 4, 5, 6]
+        assert len(seen) == 3
+        with suitable_threads(*SMALL, by_chunk=True):
+            assert set(in_threads(lambda i: threading.get_ident(), 4)) == {threading.get_ident()}
+        with suitable_threads(*LARGE, by_chunk=True):
+            assert len(set(in_threads(lambda i: together.wait(60), 3))) == 3
+    assert now() == 3
+    assert set(in_threads(lambda i: threading.get_ident(), 4)) == {threading.get_ident()}
+
+
+def test_results_do_not_run_far_ahead_of_those_who_take_them() -> None:
+    begun = []
+    with suitable_threads(*LARGE, by_chunk=True):
+        results = in_threads(begun.append, 1000)
+        next(results)
+        results.close()  # type: ignore[attr-defined]
+    assert len(begun) <= 1 + 3 * (threads.AHEAD + 1)
+
+
+def test_an_error_in_a_chunk_is_that_of_the_pass() -> None:
+    def work(i: int) -> int:
+        return 1 // (i - 5)
+
+    with pytest.raises(ZeroDivisionError), suitable_threads(*LARGE, by_chunk=True):
+        list(in_threads(work, 100))
+    assert now() == 3
+
+
+def test_what_numpy_ignores_here_it_ignores_in_threads() -> None:
+    zero = np.zeros(3)
+    with suitable_threads(*LARGE, by_chunk=True), np.errstate(all="ignore"):
+        list(in_threads(lambda i: zero / zero, 4))
+
+
+@pytest.mark.parametrize("settings", [{}, {"memory_budget": 0}], ids=["kept", "made anew"])
+@pytest.mark.parametrize("name", ["ProbitVGPMIL", "VGPMIL", "LargeMarginVGPMIL", "GammaVGPMIL"])
+def test_threads_change_no_digit_of_fits_and_predictions(
+    name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = separable_bags(20, 3)
+
+    def fitted() -> tuple[Any, ...]:
+        how = FAST | settings | {"chunk_size": 7, "bag_score": "joint"}
+        model = getattr(bw, name)(**how).fit(bags)
+        found = model.predict_proba(bags, return_std=True)
+        return model.elbo_, model.posterior_.m, *found, model.predict_instance_proba(bags)
+
+    monkeypatch.setattr(passes, "rows_per_chunk", lambda n_features: 5)
+    alone = fitted()
+    monkeypatch.setattr(threads, "SMALL_WORK", 0)
+    used = []
+    pool = threads.ThreadPoolExecutor
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", lambda n: used.append(n) or pool(n))
+    shared = fitted()
+    assert used and set(used) <= {2, 3}
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_array_equal(one, other)

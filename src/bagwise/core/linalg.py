@@ -76,6 +76,22 @@ def inverse_from_cholesky(L: Array) -> Array:
     return L_inv.T @ L_inv
 
 
+def weighted_gram(A: Array, w: Array) -> Array:
+    """``A' diag(w) A`` in float64; products are taken in the dtype of A.
+
+    Of a product B'B half is computed, the other half is the same: weights are rarely negative.
+
+    >>> weighted_gram(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([1.0, 4.0]))
+    array([[1., 2.],
+           [2., 8.]])
+    """
+    w = w.astype(A.dtype, copy=False)[:, None]
+    if np.any(w < 0):
+        return np.asarray((A * w).T @ A, dtype=np.float64)
+    B = A * np.sqrt(w)
+    return np.asarray(B.T @ B, dtype=np.float64)
+
+
 def logdet_from_cholesky(L: Array) -> float:
     """``log |L L'|``."""
     return 2.0 * float(np.sum(np.log(np.diagonal(L))))

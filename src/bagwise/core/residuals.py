@@ -23,9 +23,9 @@ from bagwise.kernels import Kernel
 Array = NDArray[Any]
 
 MAX_RANK = 256
-DENSE = 128  # rows of a bag up to which its factors are the best there are
+DENSE = 256  # rows of a bag up to which its factors are the best there are
 CANDIDATES = 1024  # for landmarks of larger bags
-RANKS = (2, 4, 8, 16, 32, 64, DENSE)  # that are tried
+RANKS = (2, 4, 8, 16, 32, 64, 128, DENSE)  # that are tried
 OWN_SHARE = 0.7  # of what is a row's own, which stays out of the factors: all may be too much
 NEGLIGIBLE = 5e-4  # change of log P0
 NO_VARIANCE = 1e-5  # of a factor, summed over its bag, beside noise of variance one
@@ -152,7 +152,8 @@ def _landmark_factors(kernel: Kernel, X: Array, A: Array, kt: Array, weight: Arr
     C = kernel.cross(X, X[marks]) - A @ A[marks].T  # (n, k)
     own = C[marks] + np.diag(np.full(len(marks), 1e-9 * np.max(kt)))
     L = cholesky(0.5 * (own + own.T), name="K_bb - A A' of landmarks")
-    return _within_variance(C @ inverse_lower(L).T, kt)
+    G = C @ inverse_lower(L).T
+    return _within_variance(_turned(G[None], weight[None])[0], kt)
 
 
 def _pivots(R: Array, max_rank: int) -> NDArray[np.int64]:
@@ -217,23 +218,23 @@ def common_factors(R: Array, weight: Array) -> Array:
     """G (B, w, w): as few columns beside zeros as make R - G G' diagonal for the purposes of P0.
 
     Eigenvectors of R without most of what is each row's own, in units of the weights: no others
-    of their number leave less of the covariances. Where they do not do, those of all of R follow,
+    of their number leave less of the covariances. Where they do not do, `whole_factors` follow,
     with which nothing is missing.
     """
     G = np.zeros(R.shape)
     todo = np.flatnonzero(influence(R, weight) > NEGLIGIBLE)
-    for share in (OWN_SHARE, 0.0):
-        if len(todo) == 0:
-            break
-        Rs, ws = R[todo], weight[todo]
-        factor = _weighted_factors(Rs, share * own_variance(Rs), ws)
-        left = np.arange(len(todo))
-        for rank in RANKS:
-            some = factor[left, :, :rank]
-            G[todo[left], :, : some.shape[2]] = some
-            missing = influence(Rs[left] - some @ some.transpose(0, 2, 1), ws[left])
-            left = left[missing > NEGLIGIBLE]
-        todo = todo[left]
+    if len(todo) == 0:
+        return G
+    Rs, ws = R[todo], weight[todo]
+    factor = _weighted_factors(Rs, OWN_SHARE * own_variance(Rs), ws)
+    left = np.arange(len(todo))
+    for rank in RANKS:
+        some = factor[left, :, :rank]
+        G[todo[left], :, : some.shape[2]] = some
+        missing = influence(Rs[left] - some @ some.transpose(0, 2, 1), ws[left])
+        left = left[missing > NEGLIGIBLE]
+    if len(left):
+        G[todo[left]] = _turned(whole_factors(Rs[left]), ws[left])
     return G
 
 
@@ -252,6 +253,18 @@ def whole_factors(R: Array) -> Array:
     G = vectors * np.sqrt(np.maximum(values - values[:, -1:], 0))[:, None, :] * units[:, :, None]
     G *= (np.sum(G**2, axis=1) > NO_VARIANCE)[:, None, :]
     return _within_variance(G, np.diagonal(R, axis1=1, axis2=2))
+
+
+def _turned(G: Array, weight: Array) -> Array:
+    """The same G G' (B, w, w) by other columns, those first that matter most by the weights.
+
+    >>> _turned(np.array([[[0.0, 1.0], [0.0, 2.0]]]), np.ones((1, 2))).round(6) + 0.0
+    array([[[1., 0.],
+            [2., 0.]]])
+    """
+    weighted = G * weight[:, :, None]
+    vectors = np.linalg.eigh(weighted.transpose(0, 2, 1) @ weighted)[1]
+    return np.asarray(G @ _signed(vectors[:, :, ::-1]))
 
 
 def _weighted_factors(R: Array, own: Array, weight: Array) -> Array:

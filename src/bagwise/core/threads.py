@@ -1,38 +1,101 @@
-"""One BLAS thread for small problems, where several cost more than they give.
+"""One BLAS thread for small problems, and one for each chunk of the data of large ones.
 
 Libraries such as OpenBLAS cut every product of matrices into parts for all cores. For the small
 matrices of most fits, waking threads takes longer than the product, and they keep cores busy while
-they wait: a fit of 60 bags took three times as long.
+they wait: a fit of 60 bags took three times as long. In large fits it is the data that are cut:
+what is done with a chunk between its products is then done on all cores too.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar, copy_context
 from functools import lru_cache
+from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-# Multiplications of one pass over the data from which on threads are left alone. Below, a fit takes
-# seconds on one core; several gain half of that at best, where nothing else runs, and cost several
-# times as much where something does (benchmarks/threads.py).
+# Multiplications of one pass over the data from which on there are several threads. Below, a fit
+# takes seconds on one core; several gain half of that at best, where nothing else runs, and cost
+# several times as much where something does (benchmarks/threads.py).
 SMALL_WORK = 1e9
+AHEAD = 2  # results for each thread that may wait for those before them
+
+R = TypeVar("R")
 
 
 _CHANGING = threading.Lock()
 
 
+# How many threads may work on chunks: BLAS itself has one where this is more than one.
+_CHUNKS_AT_ONCE: ContextVar[int] = ContextVar("_CHUNKS_AT_ONCE", default=0)
+
+
 @contextmanager
-def suitable_threads(n_rows: int, n_features: int, n_basis: int) -> Iterator[None]:
+def suitable_threads(
+    n_rows: int, n_features: int, n_basis: int, *, by_chunk: bool = False
+) -> Iterator[None]:
     """One BLAS thread for the work inside where it is small; else whatever is set.
 
     `n_rows` instances of `n_features` are mapped to `n_basis` features of a model. Limits that were
-    set before are never raised, and are in force again afterwards.
+    set before are never raised, and are in force again afterwards. Work `by_chunk` is done by
+    `in_threads`, on as many threads as BLAS would have.
     """
-    if n_rows * n_basis * (n_basis + n_features) >= SMALL_WORK:
+    small = n_rows * n_basis * (n_basis + n_features) < SMALL_WORK
+    if not small and not by_chunk:
         yield
         return
+    token = _CHUNKS_AT_ONCE.set(1 if small else _CHUNKS_AT_ONCE.get() or _set_now())
+    try:
+        with _one_thread():
+            yield
+    finally:
+        _CHUNKS_AT_ONCE.reset(token)
+
+
+def in_threads(work: Callable[[int], R], n: int) -> Iterator[R]:
+    """work(0), ..., work(n - 1), in order, on the threads that `suitable_threads` has set aside.
+
+    >>> list(in_threads(lambda i: i**2, 4))
+    [0, 1, 4, 9]
+    """
+    threads = min(n, _CHUNKS_AT_ONCE.get())
+    if threads < 2:
+        yield from map(work, range(n))
+        return
+
+    def alone(i: int) -> R:
+        _CHUNKS_AT_ONCE.set(1)
+        return work(i)
+
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[R]] = deque()
+        try:
+            for i in range(n):
+                # A context of its own: what numpy ignores here it ignores there.
+                waiting.append(pool.submit(copy_context().run, alone, i))
+                if len(waiting) > AHEAD * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # an error, or Ctrl-C
+            for future in waiting:
+                future.cancel()
+
+
+def _set_now() -> int:
+    """The most threads that any BLAS may have."""
+    with _CHANGING:
+        return max((library["num_threads"] for library in _blas().info()), default=1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One BLAS thread; what was set before is in force again afterwards."""
     limit = ExitStack()
     with _CHANGING:
         blas = _blas()

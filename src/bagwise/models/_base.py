@@ -14,6 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
+from bagwise.bags.rows import is_elsewhere
 from bagwise.core.calibration.bags import BagCalibration, calibrated_probability
 from bagwise.core.calibration.instance_ends import Ends, InstanceCalibration, calibrated_ends
 from bagwise.core.calibration.instances import no_calibration
@@ -324,7 +325,8 @@ class BagClassifierMIL(TwoClassEstimator):
 
     def _predicting(self, bags: Bags) -> AbstractContextManager[None]:
         """The threads that suit predictions for these bags."""
-        return suitable_threads(bags.n_instances, bags.n_features, len(self.posterior_.m))
+        sizes = (bags.n_instances, bags.n_features, len(self.posterior_.m))
+        return suitable_threads(*sizes, by_chunk=not is_elsewhere(bags.X))
 
     def _check_parameters(self) -> None:
         check_class_weight(self.class_weight)

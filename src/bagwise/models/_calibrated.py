@@ -193,7 +193,12 @@ class CalibratedMIL(DecidingMIL, abstract=True):
 
     def _threads(self, bags: Bags) -> AbstractContextManager[None]:
         """The threads that suit a fit to these bags."""
-        return suitable_threads(bags.n_instances, bags.n_features, self._n_basis(bags))
+        sizes = (bags.n_instances, bags.n_features, self._n_basis(bags))
+        return suitable_threads(*sizes, by_chunk=self._fits_by_chunk(bags))
+
+    def _fits_by_chunk(self, bags: Bags) -> bool:
+        """Whether all the work of a fit is in passes over chunks, which are in memory."""
+        return False
 
     def _reasons_against(
         self, bags: Bags, T: Flags, counts: Array | None, whole: str | None, costly: str | None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.bags.rows import is_elsewhere
 from bagwise.core.calibration.judged import JudgedKernel
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import NOT_SAVED, Saving, Session
@@ -178,6 +179,10 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             return len(np.atleast_1d(np.asarray(self.inducing, dtype=np.float64)))
         wanted = self.n_inducing if self.inducing == "kmeans" else bags.n_instances
         return min(wanted, bags.n_instances)
+
+    def _fits_by_chunk(self, bags: Bags) -> bool:
+        # Files are read by one thread: not all of their readers can do with several.
+        return self.inference != "gibbs" and not is_elsewhere(bags.X)
 
     def _fit_in_parts(self) -> bool:
         return self._parts().whole is None

@@ -49,7 +49,7 @@ def test_means_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         bags.X[a:b].mean(axis=0) for a, b in zip(bags.offsets, bags.offsets[1:], strict=False)
     ]
     np.testing.assert_allclose(bag_means(bags.X, bags.offsets), expected, rtol=1e-12)
-    monkeypatch.setattr("bagwise.core.calibration.pooled.rows_per_chunk", lambda n: 25)
+    monkeypatch.setattr("bagwise.core.inference.passes.rows_per_chunk", lambda n: 25)
     np.testing.assert_allclose(bag_means(bags.X, bags.offsets), expected, rtol=1e-12)
 
 

@@ -73,8 +73,7 @@ def test_readouts_are_means_of_the_features_side_by_side() -> None:
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     readout = np.ones(sum(len(q.m) for q in MEMBERS))
     whole = averaged().predicted(BAGS.X, BAGS.offsets, **ALL, readout=readout)
-    for place in ("averaged", "gaussian"):
-        monkeypatch.setattr(f"bagwise.core.posteriors.{place}.rows_per_chunk", lambda n: 4)
+    monkeypatch.setattr("bagwise.core.inference.passes.rows_per_chunk", lambda n: 4)
     cut = averaged().predicted(BAGS.X, BAGS.offsets, **ALL, readout=readout)
     np.testing.assert_allclose(cut.readout, whole.readout, rtol=1e-12)
     for a, b in ((cut.joint, whole.joint), (cut.instances, whole.instances)):

@@ -12,8 +12,8 @@ from scipy import special
 import bagwise as bw
 from bagwise.core import residuals
 from bagwise.core.features import kernel_matrix
+from bagwise.core.inference import passes
 from bagwise.core.links import Moments, Probit
-from bagwise.core.posteriors import gaussian as posterior
 from bagwise.core.posteriors import joint
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.gibbs import averaged
@@ -167,7 +167,7 @@ def test_neither_company_nor_chunks_matter(link: str, monkeypatch: pytest.Monkey
         alone = joint_of(q, X[a:z], np.array([0, z - a]))
         for part, whole in zip(alone, together, strict=True):
             np.testing.assert_allclose(part[0], whole[b], rtol=1e-7, atol=1e-12)
-    monkeypatch.setattr(posterior, "rows_per_chunk", lambda n_features: 60)
+    monkeypatch.setattr(passes, "rows_per_chunk", lambda n_features: 60)
     monkeypatch.setattr(joint, "NUMBERS_AT_ONCE", 5000)
     monkeypatch.setattr(residuals, "NUMBERS_AT_ONCE", 2000)
     for part, whole in zip(joint_of(q, X, offsets), together, strict=True):
@@ -237,3 +237,16 @@ def test_mixtures_with_a_far_component_keep_their_deviation() -> None:
     first, second = np.exp(parts.log_negative), np.exp(2 * parts.log_negative + parts.log_ratio)
     expected = np.sqrt(second.mean() - first.mean() ** 2)
     np.testing.assert_allclose(found.std, expected, rtol=1e-6)
+
+
+def test_what_is_an_instances_own_stays_out_of_the_points_in_large_bags_too() -> None:
+    # Unlike instances that all share a little with all others: no few factors will do.
+    kernel, n = RBF(2.0, 3.0), 200
+    X = np.random.default_rng(0).normal(size=(n, 20))
+    A, kt, weight = np.zeros((n, 1)), np.full(n, 2.0), np.full(n, 0.3)
+    G, rest = residuals.factor_residuals(kernel, X, A, kt, weight, np.array([0]))
+    R = kernel.cross(X, X)
+    np.testing.assert_allclose(G @ G.T + np.diag(rest), R, atol=1e-4)
+    assert np.all(rest > 0.1 * residuals.own_variance(R[None])[0])
+    lengths = np.sum(G**2, axis=0)
+    assert lengths[0] > 5 * lengths[1] and np.all(np.diff(lengths) < 1e-9)

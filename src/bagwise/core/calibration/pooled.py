@@ -13,9 +13,8 @@ as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from bagwise.core.calibration.left_out import kept_off
-from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
+from bagwise.core.inference.passes import by_chunk
 from bagwise.core.posteriors.gaussian import Posterior
 
 Array = NDArray[Any]
@@ -89,14 +88,12 @@ def bag_means(
     X: Any, offsets: Array, features: Callable[[Array], Array] = lambda rows: rows
 ) -> Array:
     """(B, D) mean of the features of each bag's instances; X may stay where it is."""
-    return np.concatenate(list(_means(X, np.asarray(offsets), features)))
 
+    def of_chunk(rows: Array, own: Array) -> Array:
+        found = features(np.asarray(rows, dtype=np.float64))
+        return np.asarray(np.add.reduceat(found, own[:-1]) / np.diff(own)[:, None])
 
-def _means(X: Any, offsets: Array, features: Callable[[Array], Array]) -> Iterator[Array]:
-    for first, last in pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
-        rows = features(np.asarray(X[offsets[first] : offsets[last]], dtype=np.float64))
-        starts = offsets[first:last] - offsets[first]
-        yield np.add.reduceat(rows, starts) / np.diff(offsets[first : last + 1])[:, None]
+    return np.concatenate(by_chunk(X, np.asarray(offsets), of_chunk))
 
 
 def fit_pooled(

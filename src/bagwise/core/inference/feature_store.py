@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.core.inference.stats import Chunk
+from bagwise.core.threads import in_threads
 
 Array = NDArray[Any]
 
@@ -49,7 +50,7 @@ def store(source: ChunkSource, budget: int, *, recompute: bool) -> Sequence[Chun
     """
     how = plan(source, budget, recompute=recompute)
     if how == "memory":
-        return [source.chunk(i) for i in range(len(source))]
+        return list(in_threads(source.chunk, len(source)))
     return scratch_chunks(source) if how == "scratch" else RecomputedChunks(source)
 
 
@@ -102,7 +103,7 @@ def scratch_chunks(source: ChunkSource) -> list[Chunk]:
         # Open files and mappings outlive the name, and nothing is left if the process is killed.
         with suppress(OSError):  # some systems do not unlink open files
             os.unlink(path)
-        chunks = list(_written((source.chunk(i) for i in range(len(source))), file))
+        chunks = list(_written(in_threads(source.chunk, len(source)), file))
         file.flush()
         mapped = np.memmap(file, dtype=chunks[0].A.dtype, mode="r")
     ends = np.cumsum([c.A.size for c in chunks])

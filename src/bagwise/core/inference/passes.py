@@ -16,6 +16,7 @@ from bagwise.core.features import Features
 from bagwise.core.inference.feature_store import store
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
+from bagwise.core.threads import in_threads
 
 Array = NDArray[Any]
 DEFAULT_CHUNK = BLOCK_ROWS
@@ -29,6 +30,7 @@ class _Additive(Protocol):
 
 
 S = TypeVar("S", bound=_Additive)
+T = TypeVar("T")
 
 
 class TrainingData:
@@ -145,7 +147,8 @@ class TrainingData:
 
     def one_pass(self, whitener: Features, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, whose features are not kept."""
-        return reduce(add, map(step, self.chunks(whitener)))
+        source = FeatureSource(self, whitener)
+        return reduce(add, in_threads(lambda i: step(source.chunk(i)), len(source)))
 
     def sweeper(self, whitener: Features, *, recompute: bool = True, dtype: Any = None) -> Sweeper:
         """Passes over the chunks with their features."""
@@ -220,7 +223,18 @@ class Sweeper:
 
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, in order."""
-        return reduce(add, map(step, self.chunks))
+        return reduce(add, in_threads(lambda i: step(self.chunks[i]), len(self.chunks)))
+
+
+def by_chunk(X: Any, offsets: Array, work: Callable[[Array, Array], T]) -> list[T]:
+    """What `work` finds out about chunks of whole bags from their rows and offsets, in order."""
+    cuts = bag_cuts(offsets, rows_per_chunk(X.shape[1]))
+
+    def of_chunk(i: int) -> T:
+        own = offsets[cuts[i] : cuts[i + 1] + 1]
+        return work(X[own[0] : own[-1]], own - own[0])
+
+    return list(in_threads(of_chunk, len(cuts) - 1))
 
 
 def rows_per_chunk(n_features: int) -> int:

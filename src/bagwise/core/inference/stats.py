@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, SecondOrder, Targets
+from bagwise.core.linalg import weighted_gram
 
 Array = NDArray[Any]
 Values = dict[str, Array]  # of instances, by name
@@ -320,14 +321,8 @@ def diagonal_stats(chunk: Chunk, eta: Array, lam: Array, bound: float) -> Stats:
 
 
 def diagonal_precision(A: Array, lam: Array) -> Precision:
-    """Statistics of a diagonal Lambda; `(A * w).T @ A` avoids BLAS's slow syrk path."""
-    lam = lam.astype(A.dtype, copy=False)
-    weighted = A * lam[:, None]
-    return Precision(
-        np.asarray(weighted.T @ A, dtype=np.float64),
-        np.asarray(weighted.sum(axis=0), dtype=np.float64),
-        float(np.sum(lam, dtype=np.float64)),
-    )
+    """Statistics of a diagonal Lambda."""
+    return Precision(weighted_gram(A, lam), project(A, lam), float(np.sum(lam, dtype=np.float64)))
 
 
 def project(A: Array, eta: Array) -> Array:

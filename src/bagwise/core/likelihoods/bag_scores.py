@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,24 @@ class Predicted:
             rank = 1 if self.likelihood is None else self.likelihood.fewest
             return most_probable(found, self.offsets, rank)
         return noisy_or(found, self.offsets)
+
+
+def joined(offsets: Array, parts: Sequence[Predicted]) -> Predicted:
+    """What was found out about one chunk of bags after the other, as one."""
+
+    def moments(name: str) -> Moments | None:
+        found = [getattr(part, name) for part in parts]
+        if not found or found[0] is None:
+            return None
+        return Moments(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+    read = [part.readout for part in parts if part.readout is not None]
+    return Predicted(
+        offsets,
+        moments("instances"),
+        moments("joint"),
+        readout=np.concatenate(read) if read else None,
+    )
 
 
 def parts_of(score: str) -> dict[str, bool]:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from bagwise.core.linalg import weighted_gram
+
 Array = NDArray[Any]
 
 
@@ -134,10 +136,9 @@ class SecondOrder:
 
     def weigh(self, A: Array) -> Array:
         """A' W A, shape (M, M) float64; products are taken in the dtype of A."""
-        w, omega = (x.astype(A.dtype, copy=False) for x in (self.w, self.omega))
+        omega = self.omega.astype(A.dtype, copy=False)
         B = np.asarray(self.targets.membership(omega) @ A, dtype=np.float64)  # (B, M)
-        AtA = np.asarray((A * w[:, None]).T @ A, dtype=np.float64)
-        return AtA + (B * self.sign[:, None]).T @ B
+        return weighted_gram(A, self.w) + (B * self.sign[:, None]).T @ B
 
     def apply(self, x: Array) -> Array:
         """W x for x of shape (n,) or (n, k)."""

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
-from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, log_odds
+from bagwise.core.inference.passes import by_chunk
+from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, joined, log_odds
 from bagwise.core.links import Moments, log_expm1
-from bagwise.core.posteriors.gaussian import Posterior, check_part, joined
+from bagwise.core.posteriors.gaussian import Posterior, check_part
 from bagwise.core.posteriors.joint import STAGES
 
 Array = NDArray[Any]
@@ -85,24 +84,17 @@ class AveragedPosterior(Posterior):
 
         The rows of some bags are read once for all members.
         """
-        offsets = np.asarray(offsets)
         readouts = self._split(readout)
-        asked: dict[str, Any] = {"joint": joint, "instances": instances, "second": second}
-        found = []
-        for first, last in pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
-            rows = X[offsets[first] : offsets[last]]
-            own = offsets[first : last + 1] - offsets[first]
-            parts = [
-                member.predicted(rows, own, **asked, stages=stages, readout=part)
-                for member, part in zip(self.members, readouts, strict=True)
-            ]
-            found.append(averaged_predictions(parts, self.weights))
-        return Predicted(
-            offsets,
-            joined([part.instances for part in found if part.instances is not None]),
-            joined([part.joint for part in found if part.joint is not None]),
-            readout=None if readout is None else np.concatenate([p.readout for p in found]),
-        )
+        asked: dict[str, Any]
+        asked = {"joint": joint, "instances": instances, "second": second, "stages": stages}
+
+        def of_chunk(rows: Array, own: Array) -> Predicted:
+            pairs = zip(self.members, readouts, strict=True)
+            parts = [member.predicted(rows, own, **asked, readout=part) for member, part in pairs]
+            return averaged_predictions(parts, self.weights)
+
+        offsets = np.asarray(offsets)
+        return joined(offsets, by_chunk(X, offsets, of_chunk))
 
     def _split(self, readout: Array | None) -> list[Array | None]:
         """What of a readout of `pooled_rows` is for the features of each member."""

@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from bagwise.bags.rows import blocks, scaled_rows
 from bagwise.core.features import Whitener, whitener
 from bagwise.core.files.codec import ModelFileError
-from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
+from bagwise.core.inference.passes import bag_cuts, by_chunk, rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.likelihoods.bag_scores import Predicted, within_bounds
+from bagwise.core.likelihoods.bag_scores import Predicted, joined, within_bounds
 from bagwise.core.links import LINKS, Link, Moments
 from bagwise.core.parameters import check_integer, check_number
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
@@ -90,26 +90,31 @@ class FeaturePosterior(ABC):
         `stages` are numbers of Sobol points: bags that the first leave uncertain go on to more.
         With a `readout` (M,) of the features, also the mean of that over the instances of a bag.
         """
+        asked: dict[str, Any] = {"joint": joint, "instances": instances, "second": second}
+        work = partial(self._of_chunk, **asked, stages=stages, readout=readout)
         offsets = np.asarray(offsets)
-        of_rows, of_bags, read = [], [], []
-        for first, last in itertools.pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
-            rows = X[offsets[first] : offsets[last]]
-            starts = offsets[first:last] - offsets[first]
-            A, kt = self.features(rows)
-            if instances:
-                of_rows.append(self.instance_moments(A, kt))
-            if joint:
-                alone = of_rows[-1] if instances else self.instance_moments(A, kt)
-                of_bags.append(self._joint(rows, A, kt, starts, alone, second, stages))
-            if readout is not None:
-                sizes = np.diff(offsets[first : last + 1])
-                read.append(np.add.reduceat(A @ readout, starts) / sizes)
-        return Predicted(
-            offsets,
-            joined(of_rows),
-            joined(of_bags),
-            readout=np.concatenate(read) if read else None,
-        )
+        return joined(offsets, by_chunk(X, offsets, work))
+
+    def _of_chunk(
+        self,
+        X: Array,
+        offsets: Array,
+        *,
+        joint: bool,
+        instances: bool,
+        second: bool,
+        stages: tuple[int, ...],
+        readout: Array | None,
+    ) -> Predicted:
+        A, kt = self.features(X)
+        starts, of_bags, means = offsets[:-1], None, None
+        alone = self.instance_moments(A, kt) if instances or joint else None
+        if joint:
+            assert alone is not None
+            of_bags = self._joint(X, A, kt, starts, alone, second, stages)
+        if readout is not None:
+            means = np.add.reduceat(A @ readout, starts) / np.diff(offsets)
+        return Predicted(offsets, alone if instances else None, of_bags, readout=means)
 
     def instance_moments(self, A: Array, kt: Array) -> Moments:
         """P(y_n) averaged over the posterior of f_n."""
@@ -232,13 +237,6 @@ class FeaturePosterior(ABC):
     def _S_root(self) -> Array:
         """R with R R' = S, the directions of largest variance first."""
         return ordered_root(self.S)
-
-
-def joined(parts: list[Moments]) -> Moments | None:
-    """Moments of one chunk after the other, as one; None where there are none."""
-    if not parts:
-        return None
-    return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def ordered_root(S: Array, L: Array | None = None) -> Array:
