@@ -18,8 +18,8 @@ from scipy import special
 
 from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
 from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, log_odds
-from bagwise.core.links import Moments, log_expm1
-from bagwise.core.posteriors.gaussian import Posterior, check_part, joined
+from bagwise.core.links import Moments, joined, log_expm1
+from bagwise.core.posteriors.gaussian import Posterior, check_part
 from bagwise.core.posteriors.joint import STAGES
 
 Array = NDArray[Any]

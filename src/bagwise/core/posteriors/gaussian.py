@@ -18,11 +18,11 @@ from bagwise.core.files.codec import ModelFileError
 from bagwise.core.inference.passes import bag_cuts, rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, within_bounds
-from bagwise.core.links import LINKS, Link, Moments
+from bagwise.core.links import LINKS, Link, Moments, joined
 from bagwise.core.parameters import check_integer, check_number
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
 from bagwise.core.posteriors.joint import STAGES, joint_moments
-from bagwise.core.posteriors.points import Draws, Latents, standard_normal
+from bagwise.core.posteriors.points import Draws, Latents, ordered_root, standard_normal
 from bagwise.core.residuals import factor_residuals, split_residuals
 from bagwise.kernels import Kernel
 
@@ -90,12 +90,33 @@ class FeaturePosterior(ABC):
         `stages` are numbers of Sobol points: bags that the first leave uncertain go on to more.
         With a `readout` (M,) of the features, also the mean of that over the instances of a bag.
         """
+        how: dict[str, Any] = {
+            "joint": joint,
+            "instances": instances,
+            "second": second,
+            "stages": stages,
+        }
+        return self.predicted_from(None, X, offsets, **how, readout=readout)
+
+    def predicted_from(
+        self,
+        given: tuple[Array, Array] | None,
+        X: Array,
+        offsets: Array,
+        *,
+        joint: bool,
+        instances: bool,
+        second: bool,
+        stages: tuple[int, ...],
+        readout: Array | None = None,
+    ) -> Predicted:
+        """The same with features that are `given`, A and kt of all rows, or with None."""
         offsets = np.asarray(offsets)
         of_rows, of_bags, read = [], [], []
         for first, last in itertools.pairwise(bag_cuts(offsets, rows_per_chunk(X.shape[1]))):
-            rows = X[offsets[first] : offsets[last]]
-            starts = offsets[first:last] - offsets[first]
-            A, kt = self.features(rows)
+            some = slice(offsets[first], offsets[last])
+            rows, starts = X[some], offsets[first:last] - offsets[first]
+            A, kt = self.features(rows) if given is None else (x[some] for x in given)
             if instances:
                 of_rows.append(self.instance_moments(A, kt))
             if joint:
@@ -159,7 +180,7 @@ class FeaturePosterior(ABC):
         """n Sobol points; they depend on nothing but the posterior and its seed."""
         if n not in self._draw_cache:
             normal, residual = standard_normal(n, len(self.m), self.seed)
-            self._draw_cache[n] = Draws(normal, residual, normal @ self._S_root.T)
+            self._draw_cache[n] = Draws(normal, residual, self._S_root)
         return self._draw_cache[n]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -232,28 +253,6 @@ class FeaturePosterior(ABC):
     def _S_root(self) -> Array:
         """R with R R' = S, the directions of largest variance first."""
         return ordered_root(self.S)
-
-
-def joined(parts: list[Moments]) -> Moments | None:
-    """Moments of one chunk after the other, as one; None where there are none."""
-    if not parts:
-        return None
-    return Moments(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-
-
-def ordered_root(S: Array, L: Array | None = None) -> Array:
-    """R with R R' = S such that L R has orthogonal columns by falling length (L = I if None).
-
-    Sobol points are best in their first directions. The sign of an eigenvector is arbitrary;
-    fixing it keeps predictions reproducible.
-    """
-    values, vectors = np.linalg.eigh(S)
-    root = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1]
-    if L is not None:
-        LR = L @ root
-        root = root @ np.linalg.eigh(LR.T @ LR)[1][:, ::-1]
-    top = np.argmax(np.abs(root), axis=0)
-    return root * np.where(root[top, np.arange(root.shape[1])] < 0, -1.0, 1.0)
 
 
 def check_part(name: str, value: Any, shape: tuple[int, ...]) -> None:
