@@ -1,10 +1,12 @@
-"""How much faster a fit is on two Dask workers than on one, where computing dominates.
+"""How much faster fits and predictions are on two Dask workers than on one.
 
     python benchmarks/dask_speedup.py [--instances 200000] [--features 16] [--inducing 400]
 
 Each cluster has single-threaded worker processes with one BLAS thread each, and holds the same
 parts. The first fit of a cluster warms its workers up and is not timed; the best of the others
-is. All fits must end at the bound of a serial fit, to 1e-8. Run it where at least two cores are
+is. Three things are timed: a fit with a given kernel, which must end at the bound of a serial fit
+to 1e-8; the default fit, which chooses a kernel and calibrates on a sample of the rows, here; and
+predictions of all bags, which workers write. Run it where at least two cores are
 idle: the ratio is printed with the load of the machine before the run. Dask's sampling profiler
 is off, which takes several hundredths of every worker's time; `--profiler` leaves it on.
 """
@@ -15,8 +17,9 @@ THREADS = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
 os.environ.update(THREADS)  # before numpy is loaded; workers inherit it
 
 import argparse  # noqa: E402
+import tempfile  # noqa: E402
 import time  # noqa: E402
-from collections.abc import Iterator  # noqa: E402
+from collections.abc import Callable, Iterator  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -28,6 +31,7 @@ import bagwise as bw  # noqa: E402
 from bagwise.distributed import DaskBags  # noqa: E402
 
 BAG_SIZE = 20
+WORKS = ["kernel given", "default fit", "predictions"]
 PARTS = 4  # of less than 10 MB each, of which Dask would warn
 
 
@@ -37,6 +41,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=16)
     parser.add_argument("--inducing", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--only", nargs="+", choices=WORKS, default=WORKS)
     parser.add_argument("--profiler", action="store_true", help="leave Dask's own profiler on")
     arguments = parser.parse_args()
     dask.config.set({"distributed.worker.profile.enabled": arguments.profiler})
@@ -45,17 +50,37 @@ def main() -> None:
     print(f"load average before the run: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     model = fitted(Z, bags)
     print(f"{bags.n_instances} x {bags.n_features}, M = {len(Z)}, {model.n_iter_} Newton steps")
-    print("| workers | fit (s) | ELBO |")
-    print("|---|---|---|")
+    print("| | one worker (s) | two (s) | times as fast |")
+    print("|---|---|---|---|")
     with cluster(1) as one, cluster(2) as two:
-        seconds, elbos = best_times(Z, bags, {1: one, 2: two}, arguments.repeats)
-    for workers, elbo in elbos.items():
-        print(f"| {workers} | {seconds[workers]:.2f} | {elbo:.6f} |", flush=True)
-        if abs(elbo - model.elbo_) > 1e-8 * abs(model.elbo_):
-            raise SystemExit(
-                f"the serial fit has {model.elbo_:.10g}, {workers} workers {elbo:.10g}"
-            )
-    print(f"two workers are {seconds[1] / seconds[2]:.2f} times as fast as one")
+        clients = {1: one, 2: two}
+        parts = {n: DaskBags.from_bags(bags, n_chunks=PARTS).connect(c) for n, c in clients.items()}
+        works: dict[str, Callable[[int], Any]] = {
+            "kernel given": lambda n: fitted(Z, parts[n]),
+            "default fit": lambda n: bw.ProbitVGPMIL(
+                n_inducing=arguments.inducing, random_state=0
+            ).fit(parts[n]),
+            "predictions": lambda n: predicted(model, parts[n], clients[n]),
+        }
+        for name in arguments.only:
+            seconds, found = best_times(works[name], arguments.repeats)
+            ratio = seconds[1] / seconds[2]
+            print(f"| {name} | {seconds[1]:.2f} | {seconds[2]:.2f} | {ratio:.2f} |", flush=True)
+            if name == "kernel given":
+                check_bounds(model.elbo_, found)
+
+
+def predicted(model: Any, parts: DaskBags, client: Any) -> None:
+    """Probabilities of all bags, in files of each part."""
+    with tempfile.TemporaryDirectory() as folder:
+        parts.predict(model, client, folder)
+
+
+def check_bounds(serial: float, found: dict[int, Any]) -> None:
+    """Fits on workers end where a serial one does."""
+    for workers, model in found.items():
+        if abs(model.elbo_ - serial) > 1e-8 * abs(serial):
+            raise SystemExit(f"the serial fit has {serial:.10g}, {workers} workers {model.elbo_}")
 
 
 def synthetic_bags(N: int, D: int) -> bw.Bags:
@@ -94,23 +119,20 @@ def cluster(workers: int) -> Iterator[Any]:
         yield client
 
 
-def best_times(
-    Z: np.ndarray, bags: bw.Bags, clients: dict[int, Any], repeats: int
-) -> tuple[dict[int, float], dict[int, float]]:
-    """Seconds of the fastest fit of each cluster after its first, and the bound it reaches.
+def best_times(work: Callable[[int], Any], repeats: int) -> tuple[dict[int, float], dict[int, Any]]:
+    """Seconds of the fastest work of each cluster after its first, and what that found.
 
-    The bags are with the workers before the clock starts: what is timed is features and steps.
-    The clusters take turns, so that a machine whose speed drifts is as fast for both.
+    The bags are with the workers before the clock starts. The clusters take turns, so that a
+    machine whose speed drifts is as fast for both.
     """
-    parts = {n: DaskBags.from_bags(bags, n_chunks=PARTS).connect(c) for n, c in clients.items()}
-    times: dict[int, list[float]] = {n: [] for n in clients}
-    elbos = {}
+    times: dict[int, list[float]] = {1: [], 2: []}
+    found = {}
     for _ in range(repeats + 1):
-        for n in clients:
+        for n, own in times.items():
             start = time.perf_counter()
-            elbos[n] = float(fitted(Z, parts[n]).elbo_)
-            times[n].append(time.perf_counter() - start)
-    return {n: min(t[1:]) for n, t in times.items()}, elbos
+            found[n] = work(n)
+            own.append(time.perf_counter() - start)
+    return {n: min(own[1:]) for n, own in times.items()}, found
 
 
 if __name__ == "__main__":

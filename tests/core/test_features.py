@@ -1,9 +1,18 @@
 """Whitened features: a_n'a_m + residual is the kernel, and their gradients."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from bagwise.core.features import kernel_matrix, residual_variance, whitener
+from bagwise.core.features import (
+    CommonFeatures,
+    common_features,
+    features_in_common,
+    kernel_matrix,
+    residual_variance,
+    whitener,
+)
 from bagwise.core.linalg import NotPositiveDefiniteError, cholesky
 from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern
 from brute_force import central_difference
@@ -112,3 +121,30 @@ def test_a_negative_residual_is_not_hidden() -> None:
 def test_ard_kernel_with_wrong_features() -> None:
     with pytest.raises(ValueError, match="one lengthscale per feature"):
         whitener(RBF(1.0, (1.0, 2.0)), points(3), JITTER)
+
+
+def test_features_in_common_are_told_apart_by_what_they_are_made_of() -> None:
+    X, made = np.arange(12.0).reshape(6, 2), []
+    wide, narrow = (whitener(RBF(1.0, length), X[:2], 1e-6) for length in (3.0, 1.0))
+    common = CommonFeatures(X, budget=3 * 96)
+
+    def ask(rows: Any, w: Any, dtype: Any = float, *scaling: Any) -> Any:
+        def compute() -> int:
+            made.append(w)
+            return len(made)
+
+        return common(rows, scaling, w, np.dtype(dtype), 96, compute)
+
+    assert ask(X, wide) == ask(X.copy(), wide) == 1
+    assert ask(X, narrow) == 2 and ask(X[::-1], wide) == 3
+    assert ask(X, wide) == 1 and ask(X, narrow) == 2
+    # The budget holds three: the oldest goes.
+    assert ask(X, wide, np.float32) == 4 and ask(X, wide) == 5
+    assert ask(X, wide, float, np.ones(2)) == 6 and ask(X, wide, float, np.zeros(2)) == 7
+
+
+def test_features_in_common_end_with_their_context() -> None:
+    assert common_features() is None
+    with features_in_common(np.zeros((2, 1)), 100):
+        assert common_features() is not None
+    assert common_features() is None

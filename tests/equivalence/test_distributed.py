@@ -347,6 +347,25 @@ def test_distributed_fits_of_several_classes_are_serial_fits(
     np.testing.assert_allclose(found.predict_proba(bags), serial.predict_proba(bags), atol=1e-5)
 
 
+def test_workers_compute_features_once_for_all_classes(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags, asked = make_bags().with_instance_labels(None), []
+    submit = Cluster.submit
+
+    def noted(self: Cluster, function: Any, *arguments: Any) -> Any:
+        asked.append(getattr(function, "__name__", ""))
+        return submit(self, function, *arguments)
+
+    monkeypatch.setattr(Cluster, "submit", noted)
+    settings = {"random_state": 0, "n_inducing": 8, "learn_hyperparameters": False}
+    model = bw.OneVsRestMIL(bw.ProbitVGPMIL(**settings, standardize=True))
+    model.fit(DaskBags.from_bags(bags, n_chunks=3), np.arange(B) % 3, client=client)
+    assert asked.count("_features") == 3 and asked.count("_build") == 9
+    serial = clone(model).fit(bags, np.arange(B) % 3)
+    np.testing.assert_allclose(model.predict_proba(bags), serial.predict_proba(bags), atol=1e-5)
+
+
 def test_fewer_instances_than_features_are_gathered(client: Any) -> None:
     rng = np.random.default_rng(3)
     X = rng.normal(size=(24, 40))

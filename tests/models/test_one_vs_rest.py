@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
+from bagwise.core.features import Whitener
+from bagwise.models import _preparation, one_vs_rest
 from bagwise.models._preparation import kmeans_points
 
 CLASSES = np.array([0, 4, 6])
@@ -242,6 +245,68 @@ def test_n_jobs_does_not_matter() -> None:
     np.testing.assert_allclose(
         two.predict_proba(BAGS[80:]), one.predict_proba(BAGS[80:]), rtol=1e-6, atol=1e-9
     )
+
+
+SHARED: dict[str, Any] = {
+    "kernel given": quick(kernel=bw.kernels.RBF(5.0, 20.0)),
+    "default kernel": quick(standardize=True),
+    "kernel chosen": bw.ProbitVGPMIL(n_inducing=20, random_state=0, tol=1e-2),
+    "logistic": bw.VGPMIL(n_inducing=20, random_state=0, learn_hyperparameters=False, tol=1e-2),
+}
+
+
+def rows_of_features(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of rows whose features are computed from now on, one for each call."""
+    counted: list[int] = []
+    compute = Whitener.__call__
+
+    def noted(self: Whitener, X: Any) -> Any:
+        counted.append(len(X))
+        return compute(self, X)
+
+    monkeypatch.setattr(Whitener, "__call__", noted)
+    return counted
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_classes_that_share_features_are_those_by_themselves(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = rows_of_features(monkeypatch)
+    model = bw.OneVsRestMIL(SHARED[name])
+    shared = clone(model).fit(BAGS[:60], KINDS[:60])
+    together, counted[:] = sum(counted), []
+    monkeypatch.setattr(one_vs_rest, "sharing_features", lambda *_: nullcontext())
+    alone = clone(model).fit(BAGS[:60], KINDS[:60])
+    assert together < sum(counted)
+    for one, other in zip(shared.estimators_, alone.estimators_, strict=True):
+        np.testing.assert_allclose(one.posterior_.m, other.posterior_.m, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(one.posterior_.S, other.posterior_.S, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        shared.predict_proba(BAGS[80:]), alone.predict_proba(BAGS[80:]), atol=1e-10
+    )
+
+
+def test_features_and_centres_are_computed_once_for_all_classes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted, centres = rows_of_features(monkeypatch), []
+
+    def noted(*args: Any) -> Any:
+        centres.append(args)
+        return kmeans_points(*args)
+
+    monkeypatch.setattr(_preparation, "kmeans_points", noted)
+    monkeypatch.setattr(bw.ProbitVGPMIL, "_check_ranking", lambda *_: None)  # looks at predictions
+    bw.OneVsRestMIL(quick()).fit(BAGS[:60], KINDS[:60])
+    n = BAGS[:60].n_instances
+    assert len(centres) == 1
+    assert sum(counted) == 2 * n  # of the fit, and of what instances look like
+
+
+def test_learned_kernels_keep_no_features() -> None:
+    for estimator in (quick(learn_hyperparameters=True, kernel=None), bw.MIRVM()):
+        assert isinstance(_preparation.sharing_features(estimator, BAGS.X), nullcontext)
 
 
 def test_arrays_are_bags_of_one() -> None:

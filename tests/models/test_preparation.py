@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, kmeans_plusplus
 
-from bagwise.models._preparation import equal_shares, kmeans_points
+from bagwise.models import _preparation
+from bagwise.models._preparation import equal_shares, far_apart, kmeans_points
 
 
 def rng() -> np.random.Generator:
@@ -92,3 +93,22 @@ def test_wide_features_with_fewer_distinct_instances_than_centres() -> None:
     Z = kmeans_points(X, np.zeros(100, dtype=np.int64), 10, rng())
     assert Z.shape == (10, 300)
     assert np.all(np.isfinite(Z))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_far_apart_are_those_of_scikit_learn(seed: int) -> None:
+    half = np.random.default_rng(seed).integers(-1000, 1000, (150, 6)).astype(float)
+    X = np.concatenate([half, -half])  # centred, so that all distances are exact
+    expected = kmeans_plusplus(X, 40, random_state=seed)[1]
+    np.testing.assert_array_equal(far_apart(X, 40, seed), expected)
+    np.testing.assert_array_equal(far_apart(X.astype(np.float32), 40, seed), expected)
+
+
+def test_more_rows_than_distances_are_kept_of_give_as_good_centres(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, group = rng().normal(size=(300, 4)), np.zeros(300, dtype=np.int64)
+    few = kmeans_points(X, group, 20, rng())
+    monkeypatch.setattr(_preparation, "FEW_ROWS", 100)
+    many = kmeans_points(X, group, 20, rng())
+    np.testing.assert_allclose(few, many, atol=1e-10)

@@ -7,12 +7,18 @@ kt_n = k_nn - |a_n|^2 >= 0, so that f_n = c0 + a_n'v + r_n, v ~ N(0, I), r_n ~ N
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.bags.rows import row_digest
 from bagwise.core.linalg import (
     NotPositiveDefiniteError,
     cholesky,
@@ -22,6 +28,7 @@ from bagwise.core.linalg import (
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 class Features(Protocol):
@@ -119,3 +126,70 @@ def residual_variance(k_diag: Array, A: Array) -> Array:
             "inducing points or float64 data"
         )
     return np.maximum(kt, 0)
+
+
+class CommonFeatures:
+    """Features that several fits to the same rows compute once: the latest that fit the budget.
+
+    They are known by what they are made of: kernel, points, rows and their scaling, and dtype.
+    """
+
+    def __init__(self, rows: Any, budget: int) -> None:
+        self.budget = budget
+        self._rows = rows  # that most of them are of
+        self._kept: dict[tuple[Any, ...], tuple[Any, int]] = {}
+
+    def __call__(
+        self,
+        rows: Any,
+        scaling: tuple[Array, ...],
+        whitener: Whitener,
+        dtype: np.dtype[Any],
+        n_bytes: int,
+        compute: Callable[[], T],
+    ) -> T:
+        """What `compute` made of rows, scaling and whitener at its first call."""
+        told = (dtype.str, repr(whitener.kernel), whitener.kernel.theta)
+        return self.once(rows, (*told, whitener.Z, whitener.L, *scaling), n_bytes, compute)
+
+    def once(self, rows: Any, told: tuple[Any, ...], n_bytes: int, compute: Callable[[], T]) -> T:
+        """What `compute` made of rows and of what it was `told` at its first call."""
+        key = (self._digest if rows is self._rows else row_digest(rows), _told_apart(told))
+        if key not in self._kept:
+            while self._kept and n_bytes > self.budget - sum(n for _, n in self._kept.values()):
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = compute(), n_bytes
+        found: T = self._kept[key][0]
+        return found
+
+    @cached_property
+    def _digest(self) -> int:
+        return row_digest(self._rows)
+
+
+def _told_apart(told: tuple[Any, ...]) -> bytes:
+    """A few bytes that differ where arrays, texts or numbers do."""
+    found = blake2b(digest_size=16)
+    for part in told:
+        array = np.ascontiguousarray(part) if isinstance(part, np.ndarray) else None
+        found.update(repr(part if array is None else (array.shape, array.dtype.str)).encode())
+        found.update(b"" if array is None else array.tobytes())
+    return found.digest()
+
+
+_common: ContextVar[CommonFeatures | None] = ContextVar("features in common", default=None)
+
+
+@contextmanager
+def features_in_common(rows: Any, budget: int) -> Iterator[None]:
+    """Fits in this context to the same rows compute features once that are the same for them."""
+    before = _common.set(CommonFeatures(rows, budget))
+    try:
+        yield
+    finally:
+        _common.reset(before)
+
+
+def common_features() -> CommonFeatures | None:
+    """What the fits of this context have in common; None for a fit by itself."""
+    return _common.get()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from bagwise.bags.rows import blocks
 from bagwise.core.smoothing import WIDEST, smoothed_logistic, smoothing_rules
 
 Array = NDArray[Any]
@@ -18,6 +19,7 @@ LOG_SQRT_2PI = 0.9189385332046727
 SQRT_2_OVER_PI = 0.7978845608028654
 TRAPEZOID_WIDTHS = (1.0, 3.0, 9.0)  # classes of single averages, each with steps 0.8 / width
 REACH = 8.0  # standard deviations on either side of an integrand's mode
+NODES_AT_ONCE = 2**17  # times instances, 1 MiB
 FEW_ANGLES, MANY_ANGLES = 6, 24
 LINKS: dict[str, type[Link]] = {}  # by name; classes add themselves when they are defined
 
@@ -252,21 +254,16 @@ def _rare_moments(distance: Array, sd: Array, width: float) -> tuple[Array, Arra
     t, mode = np.exp(-distance), _tilted_mode(distance, sd)
     step = 0.8 / width
     offsets = np.arange(-REACH, REACH + width + step, step)
-    first, spread = np.zeros(sd.shape), np.zeros(sd.shape)
-    for offset in offsets:
-        x, weight = _node(t, sd, mode + offset)
-        first += step * weight * x
-    for offset in offsets:
-        x, weight = _node(t, sd, mode + offset)
-        spread += step * weight * (x - first) ** 2
+    first, spread = np.empty(sd.shape), np.empty(sd.shape)
+    for rows in blocks(len(sd), NODES_AT_ONCE // len(offsets)):
+        nodes = mode[rows] + offsets[:, None]  # (nodes, rows)
+        c = np.exp(sd[rows] * nodes)
+        x = c / (1 + t[rows] * c)
+        weight = step * np.exp(-0.5 * nodes**2 - LOG_SQRT_2PI)
+        first[rows] = np.sum(weight * x, axis=0)
+        spread[rows] = np.sum(weight * (x - first[rows]) ** 2, axis=0)
     with np.errstate(divide="ignore"):  # no spread
         return np.log(first) - distance, np.log(spread) - 2 * np.log(first)
-
-
-def _node(t: Array, sd: Array, where: Array) -> tuple[Array, Array]:
-    """exp(sd x) / (1 + t exp(sd x)) at x = where, and the density there."""
-    c = np.exp(sd * where)
-    return c / (1 + t * c), np.exp(-0.5 * where**2 - LOG_SQRT_2PI)
 
 
 def _tilted_mode(distance: Array, sd: Array) -> Array:

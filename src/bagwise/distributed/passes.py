@@ -13,9 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.rows import ScaledRows, is_elsewhere
-from bagwise.core.features import Features
+from bagwise.core.features import Features, Whitener, common_features
 from bagwise.core.inference.feature_store import RecomputedChunks, store
-from bagwise.core.inference.passes import FeatureSource, Sweeper, TrainingData
+from bagwise.core.inference.passes import (
+    FeatureSource,
+    Sweeper,
+    TrainingData,
+    rows_and_scaling,
+)
 from bagwise.core.inference.stats import Chunk
 from bagwise.distributed.rows import DaskRows
 
@@ -34,11 +39,33 @@ def training_data(X: Any, *parts: Any, **more: Any) -> TrainingData:
 class DistributedData(TrainingData):
     """Training data whose features are computed and kept by workers."""
 
+    kept_features: list[Any] | None = None  # futures of A and kt, where other fits share them
+
     def sweeper(
         self, whitener: Features, *, recompute: bool = True, dtype: Any = None
     ) -> DaskSweeper:
         """Passes over the workers' chunks."""
-        return DaskSweeper(self, whitener, recompute=recompute, dtype=dtype)
+        data = self.with_common_features(whitener, dtype)
+        return DaskSweeper(data, whitener, recompute=recompute, dtype=dtype)
+
+    def with_common_features(self, whitener: Features, dtype: Any) -> DistributedData:
+        """The data with features that workers keep from an earlier one of several fits, if any."""
+        common, source = common_features(), FeatureSource(self, whitener, dtype)
+        if common is None or not isinstance(whitener, Whitener):
+            return self
+        if source.feature_bytes > min(self.memory_budget, common.budget):
+            return self
+        data, told = copy.copy(self), (source.dtype, source.feature_bytes)
+        compute = partial(self._features, whitener, source.dtype)
+        data.kept_features = common(*rows_and_scaling(self.X), whitener, *told, compute)
+        return data
+
+    def _features(self, whitener: Features, dtype: np.dtype[Any]) -> list[Any]:
+        """Futures of the features of each part."""
+        return [
+            self.rows.cluster.submit(_features, X, self.part(i), whitener, dtype)
+            for i, X in enumerate(self.rows.futures)
+        ]
 
     def one_pass(self, whitener: Features, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, each part's on its worker."""
@@ -142,9 +169,10 @@ class DaskSweeper(Sweeper):
         rows = data.rows
         self.cluster = rows.cluster
         dtype = FeatureSource(data, whitener, dtype).dtype
+        kept = data.kept_features or [None] * len(rows.futures)
         self._chunks = [
-            self.cluster.submit(_build, X, data.part(i), whitener, dtype, recompute)
-            for i, X in enumerate(rows.futures)
+            self.cluster.submit(_build, X, data.part(i), whitener, dtype, recompute, given)
+            for i, (X, given) in enumerate(zip(rows.futures, kept, strict=True))
         ]
         self._values: list[Any] = [None] * len(self._chunks)
         self._sweeps = 0
@@ -189,10 +217,21 @@ def _same(values: Any) -> Any:
     return values
 
 
+def _features(X: Any, part: Part, whitener: Features, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    return part.source(X, whitener, dtype).all_features()
+
+
 def _build(
-    X: Any, part: Part, whitener: Features, dtype: np.dtype[Any], recompute: bool
+    X: Any,
+    part: Part,
+    whitener: Features,
+    dtype: np.dtype[Any],
+    recompute: bool,
+    given: tuple[Array, Array] | None,
 ) -> Sequence[Chunk]:
-    kept = store(part.source(X, whitener, dtype), part.memory_budget, recompute=recompute)
+    source = part.source(X, whitener, dtype)
+    source.data.given = given
+    kept = store(source, part.memory_budget, recompute=recompute)
     return PartChunks(kept) if isinstance(kept, list) else kept
 
 

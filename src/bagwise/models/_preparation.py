@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import RowSource, ScaledRows, column_moments, is_elsewhere
+from bagwise.core.features import features_in_common
 from bagwise.core.inference.feature_store import default_budget
 from bagwise.core.likelihoods.targets import halves
 from bagwise.core.parameters import check_dtype, check_integer
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 ROWS_PER_CENTRE = 64  # of which k-means sees at most so many
+FEW_ROWS = 2048  # whose distances from each other are all kept, 32 MiB
 WIDE = 256  # features from which on k-means begins in a projection: its first centres cost most
 PROJECTED = 128  # directions of it
 LAST_STEPS = 10  # with all features, after that
@@ -168,10 +171,44 @@ def _centres(X: Any, rows: NDArray[np.intp], k: int, rng: np.random.Generator) -
         warnings.simplefilter("ignore", ConvergenceWarning)
         start = _projected_centres(X, k, seed) if X.shape[1] > WIDE else None
         if start is None:
-            model = KMeans(k, n_init=1, random_state=seed).fit(X)
+            model = _clusters(X, k, seed)
         else:
             model = KMeans(k, n_init=1, init=start, max_iter=LAST_STEPS).fit(X)
     return np.asarray(model.cluster_centers_, dtype=np.float64)
+
+
+def _clusters(X: Array, k: int, seed: int) -> KMeans:
+    """k-means from rows that are far apart."""
+    if len(X) > FEW_ROWS:
+        return KMeans(k, n_init=1, random_state=seed).fit(X)
+    return KMeans(k, n_init=1, init=X[far_apart(X, k, seed)]).fit(X)
+
+
+def far_apart(X: Array, k: int, seed: int) -> NDArray[np.intp]:
+    """k rows of few, each drawn by its squared distance to those before it: k-means++.
+
+    Of some that are drawn at a time, that one is taken which leaves the smallest distances [Arthur
+    and Vassilvitskii 2007]. These are the rows that scikit-learn finds, with all distances from one
+    product: the checks of its every step take ten times as long as steps with few rows.
+
+    >>> X = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> np.sort(far_apart(X, 2, 0) // 2)
+    array([0, 1])
+    """
+    X = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0, dtype=np.float64)
+    norm = np.einsum("nd,nd->n", X, X)
+    squares = np.maximum(norm + norm[:, None] - 2 * (X @ X.T), 0)
+    random, trials = np.random.RandomState(seed), 2 + int(np.log(k))
+    chosen = [int(random.choice(len(X), p=np.full(len(X), 1 / len(X))))]
+    nearest = squares[chosen[0]]
+    while len(chosen) < k:
+        places = random.uniform(size=trials) * nearest.sum()
+        drawn = np.minimum(np.searchsorted(np.cumsum(nearest), places), len(X) - 1)
+        after = np.minimum(nearest, squares[drawn])  # (trials, n)
+        best = int(np.argmin(after.sum(axis=1)))
+        chosen.append(int(drawn[best]))
+        nearest = after[best]
+    return np.array(chosen)
 
 
 def _projected_centres(X: Array, k: int, seed: int) -> Array | None:
@@ -180,7 +217,7 @@ def _projected_centres(X: Array, k: int, seed: int) -> Array | None:
     Distances there are those of all features to about a tenth [Johnson and Lindenstrauss 1984].
     """
     directions = np.random.default_rng(seed).standard_normal((X.shape[1], PROJECTED))
-    labels = KMeans(k, n_init=1, random_state=seed).fit(X @ directions.astype(X.dtype)).labels_
+    labels = _clusters(X @ directions.astype(X.dtype), k, seed).labels_
     sizes = np.bincount(labels, minlength=k)
     if np.any(sizes == 0):
         return None
@@ -202,6 +239,18 @@ def with_shared_inducing(estimator: Any, X: Any) -> Any:
     rows = X if np.all(scale == 1) else ScaledRows(X, np.zeros_like(scale), scale)
     Z = kmeans_points(rows, one_group, n, np.random.default_rng(seed)) * scale
     return clone(estimator).set_params(inducing=Z)
+
+
+def sharing_features(estimator: Any, X: Any) -> AbstractContextManager[None]:
+    """A context in which fits of an estimator to X compute what kernels make of it once.
+
+    Kernels that are learned differ from fit to fit, and have nothing in common.
+    """
+    settings = estimator.get_params(deep=False)
+    kernel, learn = settings.get("kernel"), settings.get("learn_hyperparameters", True)
+    if "inducing" not in settings or (learn and not isinstance(kernel, str)):
+        return nullcontext()
+    return features_in_common(X, feature_budget(settings["memory_budget"], X))
 
 
 def check_inducing(Z: ArrayLike, n_features: int) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.core.files.modelfile import register_kernels, write_state
 from bagwise.distributed import DaskRows, connected
 from bagwise.models._base import Predictions
-from bagwise.models._preparation import with_shared_inducing
+from bagwise.models._preparation import sharing_features, with_shared_inducing
 from bagwise.models.bag_weights import sample_weights
 from bagwise.models.class_matrices import (
     Said,
@@ -56,7 +56,8 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     The classes are independent but for their inducing points: where `estimator` would place
     them by k-means (`inducing="kmeans"`), one set is found on the instances of all bags and given
     to every class. k-means runs in the units in which the estimator's kernel will see the
-    features, see its `standardize`.
+    features, see its `standardize`. What kernels that are not learned make of the instances is
+    computed once for all classes of a process.
 
     Parameters
     ----------
@@ -141,9 +142,10 @@ class OneVsRestMIL(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         shared = with_shared_inducing(self.estimator, bags.X)
         # Workers are busy with one class at a time; what they hold cannot go to other processes.
         n_jobs = None if isinstance(bags.X, DaskRows) else self.n_jobs
-        fits = Parallel(n_jobs=n_jobs)(
-            delayed(_fit_class)(shared, bags, T[:, k], weights) for k in range(len(classes))
-        )
+        with sharing_features(shared, bags.X):
+            fits = Parallel(n_jobs=n_jobs)(
+                delayed(_fit_class)(shared, bags, T[:, k], weights) for k in range(len(classes))
+            )
         warn_by_class(classes, [said for _, said in fits])
         with all_or_nothing(self):
             self.estimators_: list[Any] = [model for model, _ in fits]

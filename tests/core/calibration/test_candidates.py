@@ -254,6 +254,34 @@ def test_scores_are_those_of_fits_without_the_bag() -> None:
     assert np.max(np.abs(after.bag_scores[~out] - before.bag_scores[~out])) > 0.1
 
 
+def test_refits_by_downdate_are_those_from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of all bags less those left out, from the mode of all: the fit to the others."""
+    monkeypatch.setattr(judging, "TOL", 1e-14)
+    bags = linear_bags(n_bags=30, D=3)
+    T = np.asarray(bags.y) == 1
+    fitting = Fitting(BagLikelihood(Probit()), None, 1e-6, 0)
+    one = Candidate("one", RBF(4.0, 2.0), np.zeros(3), np.ones(3), np.asarray(bags.X[:15]))
+    judged = bags_to_judge(bags, T, None, 0)
+    found, make = [], Fitting.posterior
+
+    def noted(*arguments: Any) -> Any:
+        found.append(make(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(Fitting, "posterior", noted)
+    judging.left_out_of(one, judged, fitting)
+    for k, quick in enumerate(list(found)):
+        kept = np.flatnonzero(judged.folds != k)
+        part = judging.JudgedBags(bags[kept], T[kept], None, judged.folds[kept], True)
+        features = fitting.features(one, part)
+        v = fitting.mode(features, np.zeros(features.A.shape[1]))
+        slow = fitting.posterior(one, v, fitting.precision(features))
+        np.testing.assert_allclose(quick.m, slow.m, atol=1e-6)
+        np.testing.assert_allclose(quick.S, slow.S, atol=1e-6)
+        assert quick.c0 == pytest.approx(slow.c0, abs=1e-6)
+    assert len(found) == 2 * (judged.folds.max() + 1)
+
+
 def test_a_candidate_that_breaks_down_is_not_chosen() -> None:
     bags = linear_bags(n_bags=20, D=3)
     T = np.asarray(bags.y) == 1

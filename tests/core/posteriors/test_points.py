@@ -55,3 +55,46 @@ def test_the_ranking_of_fitted_bags_is_looked_at_with_few_points(
     assert not asked
     bw.ProbitVGPMIL(**settings).fit(bags, np.arange(20) // 3 % 2)
     assert set(asked) == set(ROUGH)
+
+
+@pytest.mark.parametrize("n_directions", [3, 40])
+def test_each_direction_has_its_own_dimension_whatever_is_kept(
+    monkeypatch: pytest.MonkeyPatch, n_directions: int
+) -> None:
+    monkeypatch.setattr(points, "_kept", {})
+    v, residual = points.standard_normal(64, n_directions, 0)
+    assert v.shape == (64, n_directions) and residual.shape == (64, points.MAX_RANK)
+    plain = points._sobol(64, n_directions + points.MAX_RANK, 1)
+    monkeypatch.setattr(points, "_kept", {})
+    first = min(points.FIRST, n_directions)
+    v, residual = points.standard_normal(64, n_directions, 1)
+    rest = first + points.FIRST_RESIDUAL
+    np.testing.assert_array_equal(v[:, :first], plain[:, :first])
+    np.testing.assert_array_equal(residual[:, : points.FIRST_RESIDUAL], plain[:, first:rest])
+    np.testing.assert_array_equal(v[:, first:], plain[:, rest : rest + n_directions - first])
+    more = points.standard_normal(128, n_directions, 1)[0]
+    np.testing.assert_array_equal(more[:64], v)
+
+
+def test_pseudo_random_points_complete_those_of_many_directions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(points, "_kept", {})
+    monkeypatch.setattr(points, "MAX_SOBOL", points.MAX_RANK)
+    sobol = points._sobol(64, points.MAX_RANK, 0)
+    v, residual = points.standard_normal(64, 20, 0)
+    assert v.shape == (64, 20) and residual.shape == (64, points.MAX_RANK)
+    np.testing.assert_array_equal(v[:, : points.FIRST], sobol[:, : points.FIRST])
+    expected = np.random.default_rng(0).standard_normal((64, 20))
+    np.testing.assert_array_equal(residual[:, -20:], expected)
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+def test_deviations_at_many_points_are_those_at_few(mixture: bool) -> None:
+    rng = np.random.default_rng(0)
+    root, centre = rng.normal(size=(5, 5)), rng.normal(size=(64, 5)) if mixture else None
+    draws = points.Draws(rng.normal(size=(64, 5)), np.zeros((64, 1)), root, centre)
+    A = rng.normal(size=(7, 5))
+    expected = A @ draws.v.T
+    np.testing.assert_allclose(draws.deviations(A, slice(0, 64)), expected, atol=1e-12)
+    np.testing.assert_allclose(draws.deviations(A, slice(3, 9)), expected[:, 3:9], atol=1e-12)

@@ -11,7 +11,8 @@ from scipy import special
 
 import bagwise as bw
 from bagwise.core.features import kernel_matrix, whitener
-from bagwise.core.posteriors.gaussian import Posterior, ordered_root
+from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.core.posteriors.points import ordered_root
 from brute_force import gauss_hermite_grid
 
 SIZES = [1, 2, 4, 3]

@@ -33,7 +33,7 @@ from bagwise.core.calibration.left_out import (
     scores_of,
 )
 from bagwise.core.calibration.ranking import auc
-from bagwise.core.features import whitener
+from bagwise.core.features import common_features, whitener
 from bagwise.core.inference.newton import climb
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import TrainingData
@@ -184,12 +184,24 @@ class Fitting:
 
     def features(self, candidate: Candidate, judged: JudgedBags) -> Features:
         """Whitened features of all bags; the last one is the mean's, in units of its prior."""
-        X = scaled_rows(judged.bags.X, candidate.shift, candidate.scale, np.float64)
-        A, kt = whitener(candidate.kernel, candidate.Z, self.jitter)(X)
+        A, kt = self._of_rows(candidate, judged.bags.X)
         if self.mean is None:
             A = np.column_stack([A, np.full(len(A), MEAN_SCALE)])
         labels = (judged.T, judged.known, judged.counts, judged.reliability)
         return Features(A, kt, judged.bags.sizes, *labels)
+
+    def _of_rows(self, candidate: Candidate, X: Array) -> tuple[Array, Array]:
+        """A and kt, which fits of other classes to these rows have in common."""
+        scaling = (candidate.shift, candidate.scale)
+        features = whitener(candidate.kernel, candidate.Z, self.jitter)
+
+        def compute() -> tuple[Array, Array]:
+            return features(scaled_rows(X, *scaling, np.float64))
+
+        common, told = common_features(), np.dtype(np.float64)
+        if common is None:
+            return compute()
+        return common(X, scaling, features, told, 8 * len(X) * len(features), compute)
 
     def mode(self, features: Features, start: Array) -> Array:
         """The most probable v, with that of the mean at its end."""
@@ -237,13 +249,16 @@ def left_out_of(candidate: Candidate, judged: JudgedBags, fitting: Fitting) -> L
     for k in range(int(judged.folds.max()) + 1):
         out = judged.folds == k
         v = fitting.mode(everything.of(~out), start)
-        without = precision - fitting.precision(everything.of(out))
+        left = everything.of(out)
+        without = precision - fitting.precision(left)
         posterior, bags = fitting.posterior(candidate, v, without), judged.bags[out]
-        rule = fitting.likelihood
-        ask = RulePredictor(posterior, rule) if isinstance(rule, CountRule) else posterior
-        found = ask.predicted(
-            bags.X, bags.offsets, joint=True, instances=True, second=False, stages=STAGES
-        )
+        rule, rows = fitting.likelihood, (bags.X, bags.offsets)
+        asked: dict[str, Any] = {"joint": True, "instances": True, "second": False}
+        if isinstance(rule, CountRule):
+            found = RulePredictor(posterior, rule).predicted(*rows, **asked)
+        else:
+            given = (left.A[:, : len(posterior.m)], left.kt)
+            found = posterior.predicted_from(given, *rows, **asked, stages=STAGES)
         scores = scores_of(found) if judged.T.dtype == bool else share_scores(found, judged.T[out])
         bag_scores[out], instance_logits[np.repeat(out, judged.bags.sizes)] = scores
     return LeftOut(bag_scores, instance_logits, judged.folds, judged.bags.sizes)

@@ -20,7 +20,7 @@ from bagwise.bags import Bags
 from bagwise.bags.rows import blocks, column_moments
 from bagwise.core.calibration.conformal import Reference, unit_weights
 from bagwise.core.calibration.left_out import FOLDS
-from bagwise.core.features import Whitener, whitener
+from bagwise.core.features import Whitener, common_features, whitener
 from bagwise.core.inference.passes import rows_per_chunk
 from bagwise.core.warnings import ShiftWarning, warn_user
 from bagwise.kernels import RBF
@@ -131,7 +131,15 @@ def seen_instances(
     """What is kept of the bags of a fit; None where no two of them, or groups, are independent."""
     units = np.arange(len(bags)) if bags.groups is None else np.asarray(bags.groups)
     some = units if counts is None else units[counts > 0]
-    return SeenInstances.of(bags, scale, seed, counts) if len(np.unique(some)) > 1 else None
+    if len(np.unique(some)) < 2:
+        return None
+    common = common_features()
+    if common is None:
+        return SeenInstances.of(bags, scale, seed, counts)
+    # Labels play no part in it.
+    told = ("seen", scale, seed, counts, np.unique(units, return_inverse=True)[1], bags.offsets)
+    size = 4 * POINTS * bags.n_features
+    return common.once(bags.X, told, size, lambda: SeenInstances.of(bags, scale, seed, counts))
 
 
 def rows_to_look_at(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.core.inference.loop import Trace, warn_not_converged
-from bagwise.core.linalg import try_cholesky
+from bagwise.core.linalg import solve_from_cholesky, try_cholesky
 
 Array = NDArray[Any]
 
@@ -216,9 +215,9 @@ def damped_step(P: Array, gradient: Array) -> Array:
     convex the step goes uphill and away from the saddle, where a multiple of the identity
     added to P would shorten the step in all directions [Dauphin et al. 2014, Eq. 6].
     """
-    if try_cholesky(P) is not None:
-        with suppress(np.linalg.LinAlgError):  # singular to the last digit
-            return np.linalg.solve(P, gradient)
+    L = try_cholesky(P)
+    if L is not None:
+        return solve_from_cholesky(L, gradient)
     values, vectors = np.linalg.eigh(P)
     return vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), PRIOR_CURVATURE))
 

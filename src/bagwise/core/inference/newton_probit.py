@@ -52,10 +52,14 @@ class LogJoint:
         """The same with gradient and P = -Hessian."""
         m, c0 = self.split(x)
         found = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
-        k, prior, scale = len(x), self._prior(x), np.ones(len(x))
-        scale[: len(m)] = self.scale
-        gradient = scale * found.gradient[:k] - prior * x
-        P = scale * found.neg_hessian[:k, :k] * scale[:, None] + np.diag(prior)
+        k, prior = len(x), self._prior(x)
+        gradient, P = found.gradient[:k], found.neg_hessian[:k, :k].copy()
+        if np.ndim(self.scale) or self.scale != 1:
+            scale = np.ones(k)
+            scale[: len(m)] = self.scale
+            gradient, P = scale * gradient, scale * P * scale[:, None]
+        gradient = gradient - prior * x
+        P[np.diag_indices(k)] += prior
         return Expansion(x, found.log_prob - 0.5 * float(prior @ x**2), gradient, P)
 
     def _prior(self, x: Array) -> Array:

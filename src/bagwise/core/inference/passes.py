@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from functools import reduce
 from operator import add
 from typing import Any, Protocol, TypeVar
@@ -11,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.rows import BLOCK_ROWS, RowRange, RowSource
-from bagwise.core.features import Features
+from bagwise.bags.rows import BLOCK_ROWS, RowRange, RowSource, ScaledRows
+from bagwise.core.features import Features, Whitener, common_features
 from bagwise.core.inference.feature_store import store
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
@@ -152,7 +153,19 @@ class TrainingData:
 
     def sweeper(self, whitener: Features, *, recompute: bool = True, dtype: Any = None) -> Sweeper:
         """Passes over the chunks with their features."""
-        return Sweeper(self, whitener, recompute=recompute, dtype=dtype)
+        data = self.with_common_features(whitener, dtype)
+        return Sweeper(data, whitener, recompute=recompute, dtype=dtype)
+
+    def with_common_features(self, whitener: Features, dtype: Any) -> TrainingData:
+        """The data with features that an earlier one of several fits has computed, if any."""
+        common, source = common_features(), FeatureSource(self, whitener, dtype)
+        if common is None or self.given is not None or not isinstance(whitener, Whitener):
+            return self
+        if source.feature_bytes > min(self.memory_budget, common.budget):
+            return self
+        data, told = copy(self), (source.dtype, source.feature_bytes)
+        data.given = common(*rows_and_scaling(self.X), whitener, *told, source.all_features)
+        return data
 
     def targets(self, first: int, last: int) -> Targets:
         """Labels of bags first..last-1."""
@@ -194,6 +207,13 @@ class FeatureSource:
     def __len__(self) -> int:
         return len(self.data.cuts) - 1
 
+    def all_features(self) -> tuple[Array, Array]:
+        """A and kt of all rows, which several fits may read."""
+        chunks = [self.chunk(i) for i in range(len(self))]
+        A, kt = (np.concatenate(part) for part in zip(*((c.A, c.kt) for c in chunks), strict=True))
+        A.flags.writeable = kt.flags.writeable = False
+        return A, kt
+
     def chunk(self, i: int) -> Chunk:
         """Features and labels of the i-th chunk."""
         data = self.data
@@ -226,15 +246,21 @@ class Sweeper:
         return reduce(add, in_threads(lambda i: step(self.chunks[i]), len(self.chunks)))
 
 
-def by_chunk(X: Any, offsets: Array, work: Callable[[Array, Array], T]) -> list[T]:
-    """What `work` finds out about chunks of whole bags from their rows and offsets, in order."""
-    cuts = bag_cuts(offsets, rows_per_chunk(X.shape[1]))
+def by_chunk(offsets: Array, n_features: int, work: Callable[[slice, Array], T]) -> list[T]:
+    """What `work` finds out about chunks of whole bags, given their rows and own offsets."""
+    offsets = np.asarray(offsets)
+    cuts = bag_cuts(offsets, rows_per_chunk(n_features))
 
     def of_chunk(i: int) -> T:
         own = offsets[cuts[i] : cuts[i + 1] + 1]
-        return work(X[own[0] : own[-1]], own - own[0])
+        return work(slice(int(own[0]), int(own[-1])), own - own[0])
 
     return list(in_threads(of_chunk, len(cuts) - 1))
+
+
+def rows_and_scaling(X: Any) -> tuple[Any, tuple[Array, ...]]:
+    """Rows as they were given, and what turns them into those that a kernel sees."""
+    return (X.X, (X.shift, X.scale)) if isinstance(X, ScaledRows) else (X, ())
 
 
 def rows_per_chunk(n_features: int) -> int:

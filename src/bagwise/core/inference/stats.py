@@ -282,14 +282,14 @@ class FoldedLikelihood:
 
 def projected(A: Array, log_prob: float, second: SecondOrder) -> Derivatives:
     """Derivatives in (m, c0) from those of one bag each in mu = c0 + A m."""
-    second = second.counted()
+    second, M = second.counted(), A.shape[1]
     W1 = second.apply(np.ones(len(A)))
-    cross = project(A, W1)
-    return Derivatives(
-        log_prob,
-        np.append(project(A, second.g), second.g.sum()),
-        np.block([[second.weigh(A), cross[:, None]], [cross, W1.sum()]]),
-    )
+    neg_hessian = np.empty((M + 1, M + 1))
+    neg_hessian[:M, :M] = second.weigh(A)
+    neg_hessian[M, :M] = neg_hessian[:M, M] = project(A, W1)
+    neg_hessian[M, M] = W1.sum()
+    gradient = np.append(project(A, second.g), second.g.sum())
+    return Derivatives(log_prob, gradient, neg_hessian)
 
 
 def latent(chunk: Chunk, m: Array, c0: float) -> Array:

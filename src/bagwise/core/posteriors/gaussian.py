@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from bagwise.core.links import LINKS, Link, Moments
 from bagwise.core.parameters import check_integer, check_number
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
 from bagwise.core.posteriors.joint import STAGES, joint_moments
-from bagwise.core.posteriors.points import Draws, Latents, standard_normal
+from bagwise.core.posteriors.points import Draws, Latents, ordered_root, standard_normal
 from bagwise.core.residuals import factor_residuals, split_residuals
 from bagwise.kernels import Kernel
 
@@ -90,13 +90,12 @@ class FeaturePosterior(ABC):
         `stages` are numbers of Sobol points: bags that the first leave uncertain go on to more.
         With a `readout` (M,) of the features, also the mean of that over the instances of a bag.
         """
-        asked: dict[str, Any] = {"joint": joint, "instances": instances, "second": second}
-        work = partial(self._of_chunk, **asked, stages=stages, readout=readout)
-        offsets = np.asarray(offsets)
-        return joined(offsets, by_chunk(X, offsets, work))
+        how: dict[str, Any] = {"joint": joint, "instances": instances, "second": second}
+        return self.predicted_from(None, X, offsets, **how, stages=stages, readout=readout)
 
-    def _of_chunk(
+    def predicted_from(
         self,
+        given: tuple[Array, Array] | None,
         X: Array,
         offsets: Array,
         *,
@@ -104,17 +103,22 @@ class FeaturePosterior(ABC):
         instances: bool,
         second: bool,
         stages: tuple[int, ...],
-        readout: Array | None,
+        readout: Array | None = None,
     ) -> Predicted:
-        A, kt = self.features(X)
-        starts, of_bags, means = offsets[:-1], None, None
-        alone = self.instance_moments(A, kt) if instances or joint else None
-        if joint:
-            assert alone is not None
-            of_bags = self._joint(X, A, kt, starts, alone, second, stages)
-        if readout is not None:
-            means = np.add.reduceat(A @ readout, starts) / np.diff(offsets)
-        return Predicted(offsets, alone if instances else None, of_bags, readout=means)
+        """The same with features that are `given`, A and kt of all rows, or with None."""
+
+        def of_chunk(rows: slice, own: Array) -> Predicted:
+            some, starts = X[rows], own[:-1]
+            A, kt = self.features(some) if given is None else (x[rows] for x in given)
+            alone = self.instance_moments(A, kt) if instances or joint else None
+            of_bags = means = None
+            if joint and alone is not None:
+                of_bags = self._joint(some, A, kt, starts, alone, second, stages)
+            if readout is not None:
+                means = np.add.reduceat(A @ readout, starts) / np.diff(own)
+            return Predicted(own, alone if instances else None, of_bags, readout=means)
+
+        return joined(np.asarray(offsets), by_chunk(offsets, X.shape[1], of_chunk))
 
     def instance_moments(self, A: Array, kt: Array) -> Moments:
         """P(y_n) averaged over the posterior of f_n."""
@@ -164,7 +168,7 @@ class FeaturePosterior(ABC):
         """n Sobol points; they depend on nothing but the posterior and its seed."""
         if n not in self._draw_cache:
             normal, residual = standard_normal(n, len(self.m), self.seed)
-            self._draw_cache[n] = Draws(normal, residual, normal @ self._S_root.T)
+            self._draw_cache[n] = Draws(normal, residual, self._S_root)
         return self._draw_cache[n]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -237,21 +241,6 @@ class FeaturePosterior(ABC):
     def _S_root(self) -> Array:
         """R with R R' = S, the directions of largest variance first."""
         return ordered_root(self.S)
-
-
-def ordered_root(S: Array, L: Array | None = None) -> Array:
-    """R with R R' = S such that L R has orthogonal columns by falling length (L = I if None).
-
-    Sobol points are best in their first directions. The sign of an eigenvector is arbitrary;
-    fixing it keeps predictions reproducible.
-    """
-    values, vectors = np.linalg.eigh(S)
-    root = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1]
-    if L is not None:
-        LR = L @ root
-        root = root @ np.linalg.eigh(LR.T @ LR)[1][:, ::-1]
-    top = np.argmax(np.abs(root), axis=0)
-    return root * np.where(root[top, np.arange(root.shape[1])] < 0, -1.0, 1.0)
 
 
 def check_part(name: str, value: Any, shape: tuple[int, ...]) -> None:

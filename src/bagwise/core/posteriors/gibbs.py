@@ -65,7 +65,7 @@ class GibbsPosterior(Posterior):
             component = (special.ndtr(e[:, 0]) * len(self.means)).astype(np.int64)
             centre = self.means[np.minimum(component, len(self.means) - 1)] - self.m
             normal = e[:, 1:]
-            self._draw_cache[n] = Draws(normal, residual, centre + normal @ self._S_root.T)
+            self._draw_cache[n] = Draws(normal, residual, self._S_root, centre)
         return self._draw_cache[n]
 
     @property

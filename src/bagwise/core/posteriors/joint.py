@@ -134,7 +134,7 @@ def joint_moments(
 
 def _log_second(latents: Latents, link: Link, draws: Draws, root: Array) -> Array:
     """log E[P0^2] of bags whose P0 is small, at points moved to where P0^2 is: further than P0."""
-    n = len(draws.v)
+    n = len(draws.normal)
     shift = newton_shift(latents, link, root, np.ones(len(latents.starts), dtype=bool), power=2)
     found = sample(latents, link, draws, slice(0, n), shift, root, second=True)
     return special.logsumexp(found.log_terms + found.log_p0 + found.log_ratio, axis=1) - np.log(n)
@@ -153,13 +153,13 @@ def sample(
     """log prod_n P(y_n = 0 | e) and sum_n P(y_n = 1 | e) of each bag at some of the points."""
     n_bags, n_draws = len(latents.starts), some.stop - some.start
     log_p0, excess, log_ratio, squares = np.zeros((4, n_bags, n_draws))
-    v, e = draws.v[some], draws.residual[some, : latents.G.shape[1]]
+    e = draws.residual[some, : latents.G.shape[1]]
     mu = latents.mu if shift is None else latents.mu + shift.moved(latents, root)
     of_row = latents.bag_index
     at_once = max(1, NUMBERS_AT_ONCE // n_draws)
     for first in range(0, len(mu), at_once):
         rows = slice(first, min(first + at_once, len(mu)))
-        f = latents.A[rows] @ v.T
+        f = draws.deviations(latents.A[rows], some)
         f += latents.G[rows] @ e.T
         f += mu[rows, None]
         logs, ratios = link.log_smoothed(f, latents.rest[rows], second=second)

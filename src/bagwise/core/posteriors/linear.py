@@ -13,7 +13,8 @@ from bagwise.core.linalg import try_cholesky
 from bagwise.core.linear.design import Columns
 from bagwise.core.linear.laplace import Mode
 from bagwise.core.parameters import check_integer
-from bagwise.core.posteriors.gaussian import LARGEST, FeaturePosterior, check_part, ordered_root
+from bagwise.core.posteriors.gaussian import LARGEST, FeaturePosterior, check_part
+from bagwise.core.posteriors.points import ordered_root
 from bagwise.core.residuals import factor_residuals
 from bagwise.kernels import Kernel, Linear
 

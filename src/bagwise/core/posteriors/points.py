@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ FIRST = 16  # directions of v that get the best points, before those of the resi
 FIRST_RESIDUAL = 32  # and of the residuals, before the other directions of v
 KEPT_NUMBERS = 2**21  # of Sobol points that are kept, 16 MiB: scrambling takes longer than using
 KEPT_SETS = 4  # of them, of other dimensions or seeds
+MANY_POINTS = 4  # for each direction of v
 MAX_SOBOL = 20_000  # dimensions; further directions get pseudo-random points
 
 
@@ -30,7 +32,24 @@ class Draws:
 
     normal: Array  # (S, M)
     residual: Array  # (S, MAX_RANK)
-    v: Array  # (S, M) deviations of v from its mean
+    root: Array  # (M, M) that turns them into deviations of v
+    centre: Array | None = None  # (S, M) of these, where v is a mixture
+
+    @cached_property
+    def v(self) -> Array:
+        """(S, M) deviations of v from its mean."""
+        deviations = self.normal @ self.root.T
+        return deviations if self.centre is None else self.centre + deviations
+
+    def deviations(self, A: Array, some: slice) -> Array:
+        """A (v - m) of instances at some of the points, (n, S).
+
+        By (A R) e' where there are many points, few bags being left that need so many: a rule that
+        does not ask which bags these are.
+        """
+        if self.centre is None and some.stop - some.start >= MANY_POINTS * len(self.root):
+            return np.asarray((A @ self.root) @ self.normal[some].T)
+        return np.asarray(A @ self.v[some].T)
 
 
 def standard_normal(n: int, n_directions: int, seed: int) -> tuple[Array, Array]:
@@ -38,29 +57,39 @@ def standard_normal(n: int, n_directions: int, seed: int) -> tuple[Array, Array]
 
     The first directions of each, which matter most, get the first dimensions.
     """
-    total = n_directions + MAX_RANK
-    e = _sobol(n, min(total, MAX_SOBOL), seed)
-    if e.shape[1] < total:
+    total, order = n_directions + MAX_RANK, _in_turn(n_directions)
+    if total < MAX_SOBOL:
+        e = _sobol(n, total, seed, order)
+    else:
         rng = np.random.default_rng(seed)
-        e = np.hstack([e, rng.standard_normal((n, total - e.shape[1]))])
+        more = rng.standard_normal((n, total - MAX_SOBOL))
+        e = np.hstack([_sobol(n, MAX_SOBOL, seed), more])[:, order]
+    return e[:, :n_directions], e[:, n_directions:]
+
+
+def _in_turn(n_directions: int) -> NDArray[np.intp]:
+    """The dimension that each direction of v, then of the residuals, gets."""
     first = min(FIRST, n_directions)
     cuts = np.cumsum([first, FIRST_RESIDUAL, n_directions - first])
-    v_first, r_first, v_rest, r_rest = np.split(e, cuts, axis=1)
-    return np.hstack([v_first, v_rest]), np.hstack([r_first, r_rest])
+    v_first, r_first, v_rest, r_rest = np.split(np.arange(n_directions + MAX_RANK), cuts)
+    return np.concatenate([v_first, v_rest, r_first, r_rest])
 
 
 _kept: dict[tuple[int, int], Array] = {}  # by dimension and seed, the most points asked for
 _keeping = threading.Lock()
 
 
-def _sobol(n: int, d: int, seed: int) -> Array:
-    """Scrambled Sobol points (n, d) as standard normal ones: the first of those kept, or new."""
+def _sobol(n: int, d: int, seed: int, order: Any = slice(None)) -> Array:
+    """Scrambled Sobol points (n, d) as standard normal ones: the first of those kept, or new.
+
+    Their dimensions are kept in an order that is the same whenever there are d of them.
+    """
     with _keeping:
         kept = _kept.get((d, seed))
     if kept is not None and len(kept) >= n:
         return kept[:n]
     points = qmc.Sobol(d, scramble=True, seed=seed).random(n)
-    normal = special.ndtri(np.clip(points, 1e-12, 1 - 1e-12))
+    normal = special.ndtri(np.clip(points, 1e-12, 1 - 1e-12))[:, order]
     normal.flags.writeable = False
     if n * d <= KEPT_NUMBERS:
         with _keeping:
@@ -69,6 +98,21 @@ def _sobol(n: int, d: int, seed: int) -> Array:
             if len(_kept) > KEPT_SETS:
                 del _kept[next(iter(_kept))]
     return normal
+
+
+def ordered_root(S: Array, L: Array | None = None) -> Array:
+    """R with R R' = S such that L R has orthogonal columns by falling length (L = I if None).
+
+    Sobol points are best in their first directions. The sign of an eigenvector is arbitrary;
+    fixing it keeps predictions reproducible.
+    """
+    values, vectors = np.linalg.eigh(S)
+    root = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1]
+    if L is not None:
+        LR = L @ root
+        root = root @ np.linalg.eigh(LR.T @ LR)[1][:, ::-1]
+    top = np.argmax(np.abs(root), axis=0)
+    return root * np.where(root[top, np.arange(root.shape[1])] < 0, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
