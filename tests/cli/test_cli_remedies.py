@@ -12,7 +12,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.bags.inputs import has_decimal_commas
-from bagwise.cli import sources
+from bagwise.cli import main, sources
 from bagwise.cli.errors import describe
 from bagwise.cli.options import refuse_beside_scheduler
 from bagwise.cli.output import print_grid
@@ -214,6 +214,19 @@ def test_an_interrupted_command_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     assert done.exit_code == 130
     assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
     assert not (tmp_path / "m.bagwise").exists()
+
+
+def test_a_command_interrupted_as_it_starts_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bagwise.cli.app.build_app", interrupt)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_force_is_named_only_where_it_helps(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from bagwise.detection import (
     WeaklySupervisedDetector,
     torchvision_features,
 )
-from bagwise.detection.backbones import _weights, colour_crops
+from bagwise.detection.backbones import _put_in, colour_crops
 
 torch = pytest.importorskip(
     "torch", reason='networks need PyTorch: pip install "bagwise[torch]", or make test-torch'
@@ -77,24 +77,37 @@ def test_a_detector_with_a_network() -> None:
 
 
 def test_weights_are_read_without_running_anything(tmp_path: Path) -> None:
-    module = backbone()
+    module, other = backbone(), backbone()
     path = tmp_path / "w.pth"
     torch.save(module.state_dict(), path)
-    assert _weights(torch, path).keys() == module.state_dict().keys()
+    _put_in(other, path)
+    for name, values in module.state_dict().items():
+        assert torch.equal(other.state_dict()[name], values)
 
     class Harmful:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "harm",))
 
-    path.write_bytes(pickle.dumps(Harmful()))
-    with pytest.raises(bw.ModelFileError, match="no file of weights alone"):
-        _weights(torch, path)
+    for protocol in (2, 4):
+        path.write_bytes(pickle.dumps(Harmful(), protocol=protocol))
+        with pytest.raises(bw.ModelFileError, match=r"nothing of it was run|it is no \.pt file"):
+            _put_in(other, path)
     assert not (tmp_path / "harm").exists()
     torch.save(torch.ones(2), path)
     with pytest.raises(bw.ModelFileError, match="holds a Tensor"):
-        _weights(torch, path)
+        _put_in(other, path)
     with pytest.raises(FileNotFoundError):
-        _weights(torch, tmp_path / "gone")
+        _put_in(other, tmp_path / "gone")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"0.weight": 3}, {1: 2}, "shape"], ids=str)
+def test_weights_of_another_model_are_refused(wrong: Any, tmp_path: Path) -> None:
+    module = backbone()
+    if wrong == "shape":
+        wrong = {name: torch.ones(7) for name in module.state_dict()}
+    torch.save(wrong, tmp_path / "w.pth")
+    with pytest.raises(bw.ModelFileError, match="its weights are not those of the model"):
+        _put_in(module, tmp_path / "w.pth")
 
 
 def test_models_of_torchvision_or_what_to_install() -> None:

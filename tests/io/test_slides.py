@@ -352,3 +352,60 @@ def test_tensors_that_are_no_plain_numbers_are_refused(make: Any, tmp_path: Path
     torch.save(make(torch), tmp_path / "s.pt")
     with pytest.raises(SlideFileError, match=r"s\.pt"):
         read_slide_pt(tmp_path / "s.pt")
+
+
+def with_pickle(path: Path, pickled: bytes) -> None:
+    """A .pt file with these bytes for its pickle."""
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch")
+    buffer = io.BytesIO()
+    torch.save(torch.ones(4, 3), buffer)
+    with zipfile.ZipFile(buffer) as good, zipfile.ZipFile(path, "w") as archive:
+        for name in good.namelist():
+            archive.writestr(name, pickled if name.endswith("data.pkl") else good.read(name))
+
+
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"\x80\x02cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.",  # two gigabytes
+        b"\x80\x02ctorch\nTensor\nM\x00\x04M\x00\x04\x86R.",  # what was in memory before
+        b"\x80\x02ctorch.storage\nUntypedStorage\nM\x00\x04\x85R.",
+        b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.",  # a key that no stack is enough for
+    ],
+    ids=["buffer", "tensor", "storage", "tuples"],
+)
+def test_pt_files_make_nothing_that_is_not_in_them(pickled: bytes, tmp_path: Path) -> None:
+    with_pickle(tmp_path / "new.pt", pickled)
+    (tmp_path / "old.pt").write_bytes(pickled)
+    for name in ("new.pt", "old.pt"):
+        with pytest.raises(SlideFileError, match="more than plain tensors, numbers and text"):
+            read_slide_pt(tmp_path / name)
+
+
+def test_pt_files_name_few_of_their_keys(tmp_path: Path) -> None:
+    deep = b"\x80\x02})" + b"\x85" * 30_000 + b"K\x01s."
+    many = b"".join(b"X\x04\x00\x00\x00%04dK\x01" % i for i in range(5000))
+    for pickled in (b"\x80\x02}(" + many + b"u.", deep):
+        with_pickle(tmp_path / "s.pt", pickled)
+        with pytest.raises(SlideFileError) as caught:
+            read_slide_pt(tmp_path / "s.pt")
+        assert len(str(caught.value)) < 1000
+
+
+def test_packed_pt_files_are_not_unpacked(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch")
+    buffer = io.BytesIO()
+    torch.save(torch.zeros(1000, 3), buffer)
+    packed = zipfile.ZipFile(tmp_path / "s.pt", "w", zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(buffer) as good, packed as archive:
+        for name in good.namelist():
+            archive.writestr(name, good.read(name))
+    with pytest.raises(SlideFileError, match=r"packed bytes, which torch\.save never writes"):
+        read_slide_pt(tmp_path / "s.pt")
+
+
+def test_pt_files_of_old_versions_are_read(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch")
+    content = {"features": torch.nn.Parameter(torch.ones(5, 3)), "note": torch.Size([2])}
+    torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert read_slide_pt(tmp_path / "old.pt").features.tolist() == np.ones((5, 3)).tolist()

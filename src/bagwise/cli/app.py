@@ -27,6 +27,9 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
+    except KeyboardInterrupt:  # Ctrl-C while it starts
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
     app()
 
 

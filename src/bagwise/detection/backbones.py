@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from bagwise.bags.boxes import as_boxes
 from bagwise.core.files.codec import ModelFileError
-from bagwise.core.files.reading import check_regular
+from bagwise.core.files.reading import one_error
 from bagwise.core.parameters import check_integer
 from bagwise.detection.encoders import crops
 from bagwise.io.requirements import require
+from bagwise.io.torch_files import load_tensors
 
 Array = NDArray[Any]
 
@@ -116,32 +117,24 @@ def torchvision_features(
     with `weights_only=True`, so that nothing in it is run. None leaves the weights random, which is
     good for trying out only. Nothing is downloaded. `more` goes to `NetworkFeatures`.
     """
-    torch = require("torch", what="torchvision_features", extra="torch")
+    require("torch", what="torchvision_features", extra="torch")
     models = _torchvision_models()
     try:
         module = models.get_model(name, weights=None)
     except ValueError as error:
         raise ValueError(f"torchvision has no model {name!r} ({error})") from error
     if weights is not None:
-        module.load_state_dict(_weights(torch, weights))
+        _put_in(module, weights)
     return NetworkFeatures(module, layer=layer, **more)
 
 
-def _weights(torch: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A state dictionary of a file, of which nothing is run."""
-    check_regular(path, ModelFileError)
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # unpickling fails in a dozen ways
-        raise ModelFileError(
-            f"cannot read {os.fspath(path)}: it is no file of weights alone, or damaged "
-            f"({str(error)[:200]}); save module.state_dict() with torch.save"
-        ) from error
+def _put_in(module: Any, path: str | os.PathLike[str]) -> None:
+    """Give a module the weights of a file, of which nothing is run."""
+    state = load_tensors(path, ModelFileError)
     if not isinstance(state, dict):
         raise ModelFileError(f"{os.fspath(path)} holds a {type(state).__name__}, not weights")
-    return state
+    with one_error(path, ModelFileError, "its weights are not those of the model"):
+        module.load_state_dict(state)
 
 
 def _torchvision_models() -> Any:

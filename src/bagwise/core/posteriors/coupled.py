@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.likelihoods.bag_scores import Predicted, parts_of
+from bagwise.core.likelihoods.bag_scores import Predicted, parts_of, within_bounds
 from bagwise.core.likelihoods.coupled.blocks import (
     Coupling,
     DensePrior,
@@ -152,19 +152,17 @@ class CoupledPredictor:
             read = plain.readout
         latent, logs = [], []
         for bag in self._bags(X):
-            if instances:
-                latent.append(self._instance_moments(bag))
+            latent.append(self._instance_moments(bag))
             if joint:
                 logs.append(self._log_negative(bag, second))
-        of_rows = of_bags = None
-        if instances:
-            mean, variance = (np.concatenate(part) for part in zip(*latent, strict=True))
-            of_rows = self._link.moments(mean, variance)
+        mean, variance = (np.concatenate(part) for part in zip(*latent, strict=True))
+        of_rows, of_bags = self._link.moments(mean, variance), None
         if joint:
             negative, ratio = np.array(logs).T
             with np.errstate(divide="ignore"):  # a bag that cannot be positive
                 of_bags = Moments(negative, np.log(-np.expm1(negative)), ratio)
-        return Predicted(offsets, of_rows, of_bags, readout=read)
+            of_bags = within_bounds(of_bags, of_rows, offsets[:-1])
+        return Predicted(offsets, of_rows if instances else None, of_bags, readout=read)
 
     def _instance_moments(self, bag: _Bag) -> tuple[Array, Array]:
         """Mean and variance of (Sigma f)_n in units of m_n's own noise Sigma_nn."""

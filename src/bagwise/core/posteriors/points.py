@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ FIRST_RESIDUAL = 32  # and of the residuals, before the other directions of v
 KEPT_NUMBERS = 2**21  # of Sobol points that are kept, 16 MiB: scrambling takes longer than using
 KEPT_SETS = 4  # of them, of other dimensions or seeds
 MANY_POINTS = 4  # for each direction of v
+NUMBERS_AT_ONCE = 2**20  # of what is made of rows, 8 MiB
 MAX_SOBOL = 20_000  # dimensions; further directions get pseudo-random points
 
 
@@ -128,7 +130,9 @@ class Latents:
     starts: Array  # (B,)
 
     def of(self, bags: Array) -> Latents:
-        """Some of the bags."""
+        """Some of the bags, in rising order."""
+        if len(bags) == len(self.starts):
+            return self  # of the largest bags there is no room for a second copy
         sizes = self.sizes[bags]
         starts = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(self.starts[bags] - starts, sizes)
@@ -168,9 +172,24 @@ class Shift:
     def moved(self, latents: Latents, root: Array | None) -> Array:
         """What the shift adds to f, (n,)."""
         assert root is not None
-        bag = latents.bag_index
-        of_v = np.einsum("nm,nm->n", latents.A, (self.normal @ root.T)[bag])
-        return of_v + np.einsum("nr,nr->n", latents.G, self.residual[bag])
+        bag, of_v, found = latents.bag_index, self.normal @ root.T, np.empty(len(latents.mu))
+        for rows in _blocks(latents):
+            own = bag[rows]
+            found[rows] = np.einsum("nm,nm->n", latents.A[rows], of_v[own])
+            found[rows] += np.einsum("nr,nr->n", latents.G[rows], self.residual[own])
+        return found
+
+
+def _blocks(latents: Latents) -> Iterator[slice]:
+    """Rows a few at a time, so that what is made of them stays small beside them."""
+    n, width = len(latents.mu), latents.A.shape[1] + latents.G.shape[1]
+    at_once = max(1, NUMBERS_AT_ONCE // width)
+    return (slice(first, min(first + at_once, n)) for first in range(0, n, at_once))
+
+
+def _loadings(latents: Latents, root: Array, rows: Any) -> Array:
+    """U of some rows, f = mu + U e + r: what standard normal e make of v, and the residuals."""
+    return np.concatenate([latents.A[rows] @ root, latents.G[rows]], axis=-1)
 
 
 def newton_shift(
@@ -183,14 +202,14 @@ def newton_shift(
     Newton steps on log P0(e) - |e|^2 / 2, in terms of alpha with e = U'alpha: (I + W K) alpha =
     W (f - mu) + gradient, K = U U', W = -d^2 log P / df^2. Any shift is valid; this one is good.
     """
-    U = np.hstack([latents.A @ root, latents.G])
     scale = 1 / np.sqrt(1 + link.residual_weight * latents.rest)
-    priority = link.hazard(latents.mu * scale) * scale * np.linalg.norm(U, axis=1)
-    e = np.zeros((len(latents.starts), U.shape[1]))
-    sizes = np.diff(np.append(latents.starts, len(U)))
+    priority = link.hazard(latents.mu * scale) * scale
+    for rows in _blocks(latents):
+        priority[rows] *= np.linalg.norm(_loadings(latents, root, rows), axis=1)
+    e, sizes = np.zeros((len(latents.starts), len(root) + latents.G.shape[1])), latents.sizes
     order = by_priority(priority, latents.starts)
     for stack in stacks(order, latents.starts, np.where(wanted, np.minimum(sizes, DENSE), 0)):
-        Ub = U[stack.rows] * stack.own[:, :, None]
+        Ub = _loadings(latents, root, stack.rows) * stack.own[:, :, None]
         alpha = _newton(
             Ub @ Ub.transpose(0, 2, 1),
             latents.mu[stack.rows],
