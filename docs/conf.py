@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import draw_house
+import error_list
 import parameters
 
 project = "bagwise"
@@ -79,8 +80,9 @@ def skip_plumbing(app, what, name, obj, skip, options):
 
 
 def draw(app, config):
-    """Draw the picture that `architecture.md` shows."""
+    """Draw the picture that `architecture.md` shows, and list what `errors.md` does."""
     draw_house.write(Path(app.srcdir) / "generated" / "house.svg")
+    error_list.write(Path(app.srcdir) / "generated" / "errors.txt")
 
 
 def setup(app):

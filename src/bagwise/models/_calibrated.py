@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -73,7 +74,11 @@ class CalibratedMIL(DecidingMIL, abstract=True):
     tol: float
     chunk_size: int | None
     random_state: Any
-    _remedies: str  # what may help where bags are ranked near chance
+
+    @property
+    @abstractmethod
+    def _remedies(self) -> str:
+        """What may help where bags are ranked near chance, as a list in words."""
 
     def _fit(
         self,
