@@ -83,6 +83,7 @@ test-dist: dist
 
 docs: $(VENV)/.stamp-docs
 	$(ONE_THREAD) MPLBACKEND=Agg $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 test-torch: $(VENV)/.stamp-torch

@@ -8,6 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 import draw_house
+import error_list
 import parameters
 
 project = "bagwise"
@@ -20,12 +21,11 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "auto_examples/*.md5", "GALLERY_HEADER.rst"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
-myst_enable_extensions = ["dollarmath", "deflist"]
+myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
@@ -79,8 +79,9 @@ def skip_plumbing(app, what, name, obj, skip, options):
 
 
 def draw(app, config):
-    """Draw the picture that `architecture.md` shows."""
+    """Draw the picture that `architecture.md` shows, and list what `errors.md` does."""
     draw_house.write(Path(app.srcdir) / "generated" / "house.svg")
+    error_list.write(Path(app.srcdir) / "generated" / "errors.txt")
 
 
 def setup(app):

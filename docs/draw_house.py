@@ -15,8 +15,8 @@ PACKAGE = ROOT / "src" / "bagwise"
 LAYOUT = ROOT / "tests" / "test_layout.py"
 
 LINE, GAP, MARGIN = 24, 7, 9  # heights of a room and between floors; around everything
-NAMES, WIDTH = 164, 726  # where captions begin; of a floor
-LANES = {"fit": 752, "predict": 802}  # where their dots are
+NAMES, WIDTH = 186, 748  # where captions begin; of a floor
+LANES = {"fit": 774, "predict": 824}  # where their dots are
 
 STYLE = """
 .house {width: 100%; height: auto; margin-bottom: 1em; font: 14px sans-serif}

@@ -21,7 +21,28 @@ HEADING = re.compile(r"(Examples|Attributes|Returns|Notes|Warns|Raises)")
 AS_IN = "as in `"  # the other model's words are shown instead
 PARAMETERS = ["Parameters", "----------"]
 EXAMPLES = ["Examples", "--------"]
+# Words for arguments of methods that no docstring repeats: they mean the same everywhere.
+SHARED = {
+    "X": "Bags, a list of (n, D) arrays, one for each bag, or what `fit` takes otherwise.",
+    "y": "one label per bag; by default those that the bags have.",
+    "sample_weight": "how many times each bag counts, one number per bag.",
+    "return_std": "also return standard deviations under the posterior.",
+    "k": "how many, at most.",
+    "p": "(B, 2) probabilities of the two classes.",
+    "path": "the file to write.",
+    "overwrite": "whether a file of that name may be replaced.",
+    "task": "which of the tasks of the fit, by its name.",
+    "checkpoint_minutes": "how often a checkpoint is written.",
+    "reliability": "the probability that the label of each bag is right, one number per bag.",
+    "input_features": "names of the features before; by default those of the fit.",
+    "indices": "return numbers of the features in place of a mask.",
+    "none": "what stands for instances that are of no class.",
+    "largest_error": "also return the largest error of the integrals.",
+    "transform": '"default", "pandas" or "polars", as in scikit-learn.',
+    "fit_params": "further arguments of `fit`.",
+}
 MODELS = ("VGPMIL", "ProbitVGPMIL", "MIRVM")  # that others say they are like
+EMPTY = str(inspect.Parameter.empty)
 Entries = dict[str, list[str]]
 
 
@@ -53,6 +74,37 @@ def sources(model: type) -> list[type]:
     return [c for c in dict.fromkeys(classes) if c.__module__.startswith("bagwise")]
 
 
+def method_parameters(model: type, name: str) -> Entries:
+    """Every argument of a method, in the words of the model, of those it is like, or of all."""
+    signature = [*inspect.signature(getattr(model, name)).parameters][1:]
+    told: Entries = {}
+    others = [base for n in MODELS for base in getattr(bagwise, n).__mro__]
+    own = [(source, name) for source in [*sources(model), *others]]
+    for source, called in [*own, *((source, "fit") for source in model.__mro__)]:
+        text = getattr(source.__dict__.get(called), "__doc__", None) or ""
+        _, found, _ = split(inspect.cleandoc(text).splitlines())
+        for names, words in found.items():
+            for one in names.split(", "):
+                told.setdefault(one, words)
+    return {one: told.get(one) or [SHARED[one]] for one in signature if one in {*told, *SHARED}}
+
+
+def of_method(model: type, name: str, lines: list[str]) -> list[str]:
+    """The docstring of a method with all its arguments, their types and defaults."""
+    entries = method_parameters(model, name)
+    before, _, after = split(lines)
+    if not entries:
+        return readable(lines)
+    if not split(lines)[1]:  # no list yet: before what stands under a heading, or at the end
+        whole = [i for i, line in enumerate(lines) if HEADING.fullmatch(line) or line[:3] == ">>>"]
+        at = min(whole, default=len(lines))
+        before, after = lines[:at], lines[at:]
+    while before and (not before[-1] or before[-2:] == PARAMETERS):
+        before = before[:-2] if before[-2:] == PARAMETERS else before[:-1]
+    head = ["", *PARAMETERS, *section(entries, getattr(model, name))]
+    return [*before, *head, *examples_apart(readable(after))]
+
+
 def all_parameters(model: type) -> Entries:
     """Every argument of the signature, in its order, with what is said about it."""
     signature = inspect.signature(model).parameters
@@ -78,9 +130,11 @@ def with_default(names: str, model: Any) -> str:
     """The names of arguments with their defaults, where they have any that say something."""
     signature = inspect.signature(model).parameters
     defaults = [signature[n].default for n in names.split(", ") if n in signature]
-    if not defaults or inspect.Parameter.empty in defaults:
-        return names
-    return f"{names} : default {', '.join(map(repr, defaults))}"
+    kinds = {str(signature[n].annotation) for n in names.split(", ") if n in signature}
+    said = [*(kinds if inspect.isfunction(model) and not kinds & {"Any", EMPTY} else ())]
+    if defaults and inspect.Parameter.empty not in defaults:
+        said.append(f"default {', '.join(map(repr, defaults))}")
+    return f"{names} : {', '.join(said)}" if said else names
 
 
 def section(entries: Entries, model: Any = None) -> list[str]:
@@ -107,9 +161,19 @@ def examples_apart(lines: list[str]) -> list[str]:
     return ["", *(EXAMPLES if first.startswith(">>>") else []), *lines]
 
 
+def estimator(method: str) -> type | None:
+    """The estimator whose method this is, by its whole name; None of other classes."""
+    room, _, model = method.rpartition(".")[0].rpartition(".")
+    found = getattr(sys.modules.get(room), model, None)
+    return found if inspect.isclass(found) and issubclass(found, BaseEstimator) else None
+
+
 def rewrite(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Called by autodoc for each docstring, before napoleon reads it."""
     if str(getattr(obj, "__module__", "")).startswith("sklearn"):  # which writes as napoleon reads
+        return
+    if what == "method" and (owner := estimator(name)) is not None:
+        lines[:] = of_method(owner, name.rpartition(".")[2], lines)
         return
     if not (what == "class" and issubclass(obj, BaseEstimator)):
         lines[:] = readable(lines)

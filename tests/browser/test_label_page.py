@@ -86,7 +86,7 @@ def test_labels_by_keyboard_outlive_reload_and_kill(page: Any, server: LabelServ
         "row => page.shown && page.shown.row === row", arg=seen[-1]
     )  # to be answered again
     press(page, server, "0")
-    counts = "1 tumour, 2 healthy, 1 skipped"
+    counts = "tumour: 1, healthy: 2, skipped: 1"
     page.wait_for_function("text => byId('counts').textContent.includes(text)", arg=counts)
     page.reload()
     page.wait_for_function("text => byId('counts').textContent.includes(text)", arg=counts)

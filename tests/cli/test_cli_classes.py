@@ -51,7 +51,8 @@ def test_predictions_and_scores(folder: Path) -> None:
     out = folder / "p.csv"
     good("predict", folder / "m.bagwise", folder / "t.csv", "-o", out)
     frame = pd.read_csv(out)
-    assert frame.columns.tolist() == ["bag", "n_instances", "p_bee", "p_cow", "p_owl", "predicted"]
+    own = ["bag", "n_instances", "p_bee", "p_cow", "p_owl", "predicted", "novelty_p_value"]
+    assert frame.columns.tolist() == own
     np.testing.assert_allclose(frame[["p_bee", "p_cow", "p_owl"]].sum(axis=1), 1)
     truth = three_classes().groupby("bag")["label"].first()
     right = frame.set_index("bag")["predicted"].sort_index() == truth

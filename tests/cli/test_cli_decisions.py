@@ -87,7 +87,7 @@ def test_tiles_say_what_may_be_positive(fitted: Path) -> None:
     tiles = json.loads((out / "s01.geojson").read_text(encoding="utf-8"))["features"]
     found = [tile["properties"]["measurements"] for tile in tiles]
     assert {tile["may_be_positive"] for tile in found} <= {0.0, 1.0}
-    assert all(0 < tile["p_novelty"] <= 1 for tile in found)
+    assert all(0 < tile["novelty_p_value"] <= 1 for tile in found)
 
 
 def test_a_table_of_another_kind_is_said(fitted: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_table_of_another_kind_is_said(fitted: Path, tmp_path: Path) -> None:
     result = run(*command)
     assert result.exit_code == 0
     assert "warning: these 40 bags look unlike those that the model was fitted to" in result.stderr
-    assert (pd.read_csv(tmp_path / "p.csv")["p_novelty"] < 0.05).all()
+    assert (pd.read_csv(tmp_path / "p.csv")["novelty_p_value"] < 0.05).all()
 
 
 def test_what_cannot_be_chosen_does_not_lose_the_fit(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What people meet who use the commands on tables of their own for the first time."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
-from command_line import good, refused
+from bagwise.io.tables import read_table
+from command_line import good, refused, run
 
 CLASSES = ["no", "yes", "maybe"]
 
@@ -77,3 +79,162 @@ def test_features_far_away_give_numbers_without_warnings_of_numpy(shift: float) 
         warnings.simplefilter("error")
         p, std = model.predict_proba(far, return_std=True)
     assert np.all(np.isfinite(p)) and np.all(np.isfinite(std))
+
+
+# --- Numbers that are text, ids, decimal commas --------------------------------------------------
+
+
+FIT = ("--bag", "bag", "--label", "lab", "--positive", "yes")
+
+
+@pytest.mark.parametrize(
+    ("write", "what"),
+    [
+        (lambda v: f"{1000 * (v + 9):,.2f}", "thousands separators"),
+        (lambda v: f"{1000 * (v + 9):,.0f}".replace(",", " "), "thousands separators"),
+        (lambda v: f"{v:.2f} mm", "units"),
+        (lambda v: f"{v:.0f}%", "units"),
+    ],
+)
+def test_numbers_with_units_or_separators_are_no_text(
+    tmp_path: Path, write: Callable[[float], str], what: str
+) -> None:
+    """Such a column was left out with a note."""
+    path, model = tmp_path / "t.csv", tmp_path / "m.bagwise"
+    rows = table(20, 0)
+    rows["size"] = rows["f0"].map(write)
+    rows.to_csv(path, index=False)
+    line = refused("fit", path, *FIT, "-o", model)
+    assert f"column 'size' has numbers with {what}, such as '{rows['size'][0]}'" in line
+    assert "leave the column out with '!size' (--features)" in line
+    good("fit", path, *FIT, "--features", "!size", "-o", model)
+    assert [*bw.load(model).feature_names_in_] == ["f0", "f1", "f2"]
+
+
+def test_columns_of_text_and_codes_are_left_out_with_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = table(20, 0)
+    rows["site"] = np.where(np.arange(len(rows)) % 2, "3 left", "right")
+    rows["well"] = [f"{i % 8}{'abcdefgh'[i % 7]}" for i in range(len(rows))]
+    rows.to_csv(path, index=False)
+    said = run("fit", path, *FIT, "-o", tmp_path / "m.bagwise").stderr
+    assert "left out, not numeric: 'site', 'well'" in said
+
+
+def test_a_table_of_pandas_says_what_is_wrong_with_its_numbers() -> None:
+    rows = table(4, 0)
+    rows["size"] = rows["f0"].map("{:.2f} mm".format)
+    with pytest.raises(ValueError, match=r"'size'.*it has units, such as '.* mm': write plain"):
+        bw.Bags.from_frame(rows, bag="bag", label="lab")
+
+
+def test_all_but_some_columns(tmp_path: Path) -> None:
+    path, model = tmp_path / "t.csv", tmp_path / "m.bagwise"
+    table(20, 0).to_csv(path, index=False)
+    good("fit", path, *FIT, "--features", "f*", "--features", "!f1", "-o", model)
+    assert [*bw.load(model).feature_names_in_] == ["f0", "f2"]
+    assert "no column of t.csv matches the features 'g*'" in refused(
+        "fit", path, *FIT, "--features", "!g*", "-o", tmp_path / "n.bagwise"
+    )
+
+
+def test_a_column_whose_name_ends_in_id_is_the_bag(tmp_path: Path) -> None:
+    path, model = tmp_path / "t.csv", tmp_path / "m.bagwise"
+    rows = table(20, 0).rename(columns={"bag": "order_id"})
+    rows["sku"] = np.random.default_rng(0).integers(1000, 9999, len(rows))
+    rows["item_code"] = np.random.default_rng(1).permutation(len(rows)) * 37 + 5000
+    rows.to_csv(path, index=False)
+    said = run("fit", path, *FIT[2:], "-o", model).stderr
+    assert "bag column: 'order_id' (guessed from its name; choose with --bag)" in said
+    assert "left out, row numbers or ids by name: 'sku'" in said
+    assert "features that may be ids: 'item_code'" in said
+    rows["order_id"] = np.arange(len(rows)) * 7
+    rows.to_csv(path, index=False)
+    line = refused("fit", path, *FIT[2:], "-o", tmp_path / "n.bagwise")
+    assert "'order_id' was taken for bag ids by its name, but every row has another" in line
+    rows.assign(shop_id=1).to_csv(path, index=False)
+    line = refused("fit", path, *FIT[2:], "-o", tmp_path / "n.bagwise")
+    assert "'order_id', 'shop_id' may be it; name it (--bag)" in line
+
+
+def test_decimal_commas_take_one_more_run(tmp_path: Path) -> None:
+    path, model = tmp_path / "t.csv", tmp_path / "m.bagwise"
+    rows = table(20, 0).assign(x=np.arange(120) / 2, y=np.arange(120) / 4)
+    rows.to_csv(path, index=False, sep=";", decimal=",")
+    line = refused("fit", path, *FIT, "-o", model)
+    assert "delimited by semicolon, with decimal commas: pass ';' and ','" in line
+    assert line.endswith("(--delimiter --decimal)")
+    how = ("--delimiter", ";", "--decimal", ",")
+    good("fit", path, *FIT, *how, "-o", model)
+    good(
+        "predict", model, path, *how, "--coords", "x", "y", "--instances", "-o", tmp_path / "p.csv"
+    )
+    rows.to_csv(tmp_path / "points.csv", index=False)
+    good("predict", model, tmp_path / "points.csv", "--instances", "-o", tmp_path / "q.csv")
+    mine, points = (pd.read_csv(tmp_path / name) for name in ("p.csv", "q.csv"))
+    np.testing.assert_array_equal(mine["p_mean"], points["p_mean"])
+    assert "other than the delimiter" in refused(
+        "fit", path, *FIT, "--delimiter", ";", "--decimal", ";", "-o", tmp_path / "n.bagwise"
+    )
+    rows.assign(f0="1.234,5").to_csv(path, index=False, sep=";", decimal=",")
+    assert "write them without thousands separators" in refused(
+        "fit", path, *FIT, *how, "-o", tmp_path / "n.bagwise"
+    )
+
+
+def test_shares_with_decimal_commas(tmp_path: Path) -> None:
+    text = tmp_path / "t.csv"
+    text.write_text("bag;label;f\na;0,25;1,5\na;0,25;2\nb;1;-3e-1\n")
+    found = read_table(text, delimiter=";", decimal=",").bags
+    assert found.y.tolist() == [0.25, 1.0] and found.X[:, 0].tolist() == [1.5, 2, -0.3]
+    text.write_text("bag;label;f\na;left, low;1,5\nb;right;2\n")
+    assert read_table(text, delimiter=";", decimal=",").bags.y.tolist() == ["left, low", "right"]
+
+
+# --- What commands say of models ----------------------------------------------------------------
+
+
+def test_several_classes_are_told_as_two_are(tmp_path: Path) -> None:
+    path, model, out = tmp_path / "t.csv", tmp_path / "m.bagwise", tmp_path / "p.csv"
+    table(24, 0, n_classes=3).to_csv(path, index=False)
+    good("fit", path, "--bag", "bag", "--label", "lab", "-o", model)
+    said = run("evaluate", model, path).stderr
+    assert "note: 24 of these 24 bags have ids that the model was trained on" in said
+    assert '"bags_trained_on": 24' in good("evaluate", model, path, "--json")
+    said = run("predict", model, path, "-o", out).stderr
+    assert "novelty_p_value is small for bags unlike those of the fit; 24 of these" in said
+    assert pd.read_csv(out)["novelty_p_value"].between(1 / 25, 1).all()
+    good("predict", model, path, "--instances", "--force", "-o", out)
+    found = pd.read_csv(out)
+    assert {"std_no", "std_yes", "novelty_p_value", "bag_novelty_p_value"} <= {*found.columns}
+    assert found["std_yes"].between(0, 0.5).all() and found["std_yes"].max() > 0
+
+
+def test_models_of_shares_name_the_command(tmp_path: Path) -> None:
+    path, model = tmp_path / "t.csv", tmp_path / "m.bagwise"
+    table(20, 0).assign(lab=np.repeat(np.linspace(0, 1, 20), 6)).to_csv(path, index=False)
+    good("fit", path, "--bag", "bag", "--label", "lab", "--rule", "share", "-o", model)
+    for command in ("evaluate", "report"):
+        line = refused(command, model, path)
+        assert f"`bagwise predict {model} {path}` writes share_mean" in line
+        assert "predict_share" not in line
+
+
+def test_constant_features_are_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    table(20, 0).assign(f0=1, f1=2.5, f2=0).to_csv(path, index=False)
+    said = run("fit", path, *FIT, "-o", tmp_path / "m.bagwise").stderr
+    assert "warning: all 3 features have one value in all instances" in said
+
+
+def test_remedies_near_chance_are_options_and_not_so_already(tmp_path: Path) -> None:
+    rows = table(60, 0)
+    rows[["f0", "f1", "f2"]] = np.random.default_rng(3).normal(size=(len(rows), 3))
+    path, model = tmp_path / "t.csv", tmp_path / "m.bagwise"
+    rows.to_csv(path, index=False)
+    asked = ("--set", "n_inducing=10", "--model", "vgpmil", "--set", "mean=0")
+    said = run("fit", path, *FIT, *asked, "-o", model).stderr
+    (line,) = [each for each in said.splitlines() if "near chance" in each]
+    assert "--set mean=learn" in line and "--set n_inducing=20" in line
+    assert "--model mirvm" in line and "MIRVM" not in line
+    assert "learn_hyperparameters" not in line

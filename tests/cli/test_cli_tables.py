@@ -186,7 +186,7 @@ def test_predict_ignores_labels_that_are_missing(fitted: Path, tmp_path: Path) -
     frame["diagnosis"] = None
     frame.to_csv(tmp_path / "new.csv", index=False)
     text = good("predict", fitted / "m.bagwise", tmp_path / "new.csv", "-o", "-")
-    assert text.startswith("slide,n_instances,p_mean,p_std,predicted,p_novelty\n")
+    assert text.startswith("slide,n_instances,p_mean,p_std,predicted,novelty_p_value\n")
 
 
 def test_scores_of_bags_the_model_has_seen_say_so(fitted: Path, tmp_path: Path) -> None:

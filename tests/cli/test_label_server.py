@@ -107,12 +107,18 @@ def state(label: Any, who: str = "ann", **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api/session", "/wrong/", f"/{TOKEN}", f"/{TOKEN[:-1]}/api/state"]
+    "path", ["/", "/api/session", "/wrong/", f"/{TOKEN[:-1]}", f"/{TOKEN[:-1]}/api/state"]
 )
 def test_without_the_secret_nothing_is_answered(label: Any, path: str) -> None:
     answer = label.outside.get(path)
     assert answer.status_code == 403 and "secret" in answer.text
     assert TOKEN not in answer.text
+
+
+def test_the_address_without_its_last_slash_leads_to_the_page(label: Any) -> None:
+    answer = label.outside.get(f"/{TOKEN}", follow_redirects=False)
+    assert answer.status_code == 308 and answer.headers["location"] == f"/{TOKEN}/"
+    assert label.outside.get(f"/{TOKEN}", follow_redirects=True).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,33 @@ def test_wrapped_entries_are_one_paragraph(pages: Any) -> None:
     pages.rewrite(None, "function", "f", len, None, lines)
     assert lines[4:7] == ["a, b", "    two", "    lines"]
     assert lines.index("Examples") < lines.index(">>> 1")
+
+
+def methods(model: Any) -> list[str]:
+    found = inspect.getmembers(model, inspect.isfunction)
+    own = [(n, f) for n, f in found if f.__module__.startswith("bagwise")]
+    return [n for n, _ in own if not n.startswith("_") and n not in ("set_output",)]
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_pages_explain_every_argument_of_methods(name: str, pages: Any) -> None:
+    model = ESTIMATORS[name]
+    for method in methods(model):
+        entries = pages.method_parameters(model, method)
+        signature = [*inspect.signature(getattr(model, method)).parameters][1:]
+        assert [*entries] == signature, f"say in the docstring of {name}.{method} what these are"
+        assert all(text and text[0] for text in entries.values())
+
+
+def test_fit_of_the_default_model_has_its_list(pages: Any) -> None:
+    model = bagwise.ProbitVGPMIL
+    lines = inspect.cleandoc(model.fit.__doc__ or "").splitlines()
+    pages.rewrite(None, "method", "bagwise.ProbitVGPMIL.fit", model.fit, None, lines)
+    assert lines[0] == "Fit from bag labels, as `VGPMIL.fit` does."
+    assert lines.count("Parameters") == 1
+    at = lines.index("checkpoint_minutes : float, default 5.0")
+    assert lines[at + 1] == "    how often a checkpoint is written."
+    assert any(line.startswith("    a file to which the state of the fit") for line in lines)
+    lines = inspect.cleandoc(model.novelty.__doc__ or "").splitlines()
+    pages.rewrite(None, "method", "bagwise.ProbitVGPMIL.novelty", model.novelty, None, lines)
+    assert lines.index("Parameters") < lines.index("Returns") < lines.index("Examples")

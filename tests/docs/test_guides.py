@@ -51,7 +51,8 @@ def test_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rdkit", reason='needs: pip install "bagwise[molecules]"')
     monkeypatch.chdir(tmp_path)
-    run_python("molecules.md")
+    run_all("molecules.md")
+    assert len(Path("conformers.csv").read_text("utf-8").splitlines()) > 8
     assert Path("ibuprofen.png").stat().st_size > 1000
 
 
@@ -79,7 +80,7 @@ def test_tutorial(
     for name in ("digits.bagwise", "new.predictions.csv", "pictures.csv", "new.report.html"):
         assert Path(name).stat().st_size > 0
     header = Path("new.predictions.csv").read_text("utf-8").splitlines()[0].split(",")
-    assert {"p_mean", "p_std", "predicted", "possible", "p_novelty"} <= set(header)
+    assert {"p_mean", "p_std", "predicted", "possible", "novelty_p_value"} <= set(header)
 
 
 @pytest.mark.parametrize("page", ["../is_it_mil.md", "../uncertainty.md"])

@@ -460,7 +460,7 @@ def test_the_command_line_fits_and_predicts_on_a_cluster(
     files = json.loads(said)["files"]
     assert files == [str(tmp_path / "p" / f"part-0000{i}.parquet") for i in range(2)]
     together = pd.concat([pd.read_parquet(f) for f in files])
-    assert list(together.columns) == ["bag_id", "p_healthy", "p_cancer", "std", "p_novelty"]
+    assert list(together.columns) == ["bag_id", "p_healthy", "p_cancer", "std", "novelty_p_value"]
     good("predict", model, tables / "whole.parquet", "-o", tmp_path / "p.csv")
     expected = pd.read_csv(tmp_path / "p.csv").sort_values("slide")
     assert together["bag_id"].tolist() == expected["slide"].tolist()

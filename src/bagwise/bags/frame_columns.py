@@ -36,7 +36,9 @@ _OWN_COORD = re.compile(r"coord_\d+", re.IGNORECASE)
 _ID_NAMES = {name for role in ("bag", "instance_id", "group") for name in KNOWN[role]}
 # "index" and "level_0" are what pandas calls an index that became a column, "rownames" what R does.
 _ROW_NUMBERS = {"index", "level_0", "row", "rowname", "rownames", "row_name", "row_names"}
-_CODES = {"barcode", "uid", "uuid", "guid", "mrn"}
+_CODES = {"barcode", "uid", "uuid", "guid", "mrn", "sku", "ean", "upc", "gtin", "isbn", "asin"}
+_CODES |= {"zip", "zipcode", "postcode"}
+_PERHAPS_CODES = {"code", "key", "ref", "reference", "number", "no", "nr", "num", "serial"}
 _COUNTS = ("number", "no", "nr", "num", "index", "idx", "id")
 # What tables number: an image number is an id, an Euler number is measured.
 _THINGS = re.compile(
@@ -46,6 +48,7 @@ _THINGS = re.compile(
 )
 _WORD_ENDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 _FEW_ROWS = 10  # up to here whole numbers may count rows by chance
+_NEARLY_ALL = 0.9
 
 
 def find(header: Sequence[str], known: Sequence[str], used: Collection[str]) -> str | None:
@@ -102,6 +105,31 @@ def numbers_rows(name: Any, values: Any) -> bool:
     return bool(np.all(np.isnan(array) | (array == np.floor(array))))
 
 
+def may_be_codes(name: Any, values: Any) -> bool:
+    """Whether numbers called a code or a key are whole and nearly all distinct, as ids are.
+
+    >>> [may_be_codes("product_code", v) for v in (np.arange(20) * 37 % 101, np.arange(20) % 3)]
+    [True, False]
+    """
+    words, array = _words(str(name)), np.asarray(values)
+    if not words or words[-1] not in _PERHAPS_CODES or array.dtype.kind not in "iu":
+        return False
+    return len(array) > _FEW_ROWS and len(np.unique(array)) >= _NEARLY_ALL * len(array)
+
+
+def _words(name: str) -> list[str]:
+    return [w.lower() for w in _WORD_ENDS.split(name.strip()) if w]
+
+
+def ends_in_id(name: str) -> bool:
+    """Whether a name in snake or camel case ends in "id", as those of bags and rows do.
+
+    >>> [ends_in_id(n) for n in ("order_id", "orderID", "id", "centroid", "id_card")]
+    [True, True, True, False, False]
+    """
+    return _words(name)[-1:] == ["id"]
+
+
 def _is_id_name(name: str) -> bool:
     """Whether a name in snake or camel case is that of an id or a number of things.
 
@@ -110,7 +138,7 @@ def _is_id_name(name: str) -> bool:
     >>> [_is_id_name(n) for n in ("centroid", "EulerNumber", "mitotic_index", "amino_acid")]
     [False, False, False, False]
     """
-    words = [w.lower() for w in _WORD_ENDS.split(name.strip()) if w]
+    words = _words(name)
     if not words:
         return False
     last, before = words[-1], words[-2] if len(words) > 1 else ""

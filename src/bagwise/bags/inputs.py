@@ -25,6 +25,7 @@ from bagwise.bags.checks import (
 )
 from bagwise.bags.labels import refuse_other_row_order
 from bagwise.bags.messages import show
+from bagwise.bags.number_text import EMPTY, LOOKED_AT, NEARLY_ALL, dressed_numbers
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.bags.subsets import offsets_of
 
@@ -34,13 +35,11 @@ if TYPE_CHECKING:
 
 # How tables write numbers with a comma before their decimals, which they hold as text.
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|(\d+|\d{1,3}(\.\d{3})+)?,\d+)([eE][+-]?\d+)?", re.ASCII)
-EMPTY = ("", "na", "n/a", "nan", "null", "none")
-_LOOKED_AT = 1000  # cells: enough to tell numbers from text
-_NEARLY_ALL = 0.9
 REMEDY = (
     "write numbers with a decimal point and without thousands separators, e.g. with "
     "pandas.read_csv(file, sep=';', decimal=',')"
 )
+PLAIN = "write plain numbers such as 1234.5, with the unit in the column's name"
 _CONVERT = "choose the columns with features=[...], or convert it"
 _DUMMIES = "choose the columns with features=[...], or make 0 and 1 of it with pandas.get_dummies"
 
@@ -248,13 +247,19 @@ def check_frame(df: pd.DataFrame, used: list[Any], chosen: list[Any], coords: li
         raise ValueError(f"no feature columns are left among {there}; pass features=[...]")
     for name in (*chosen, *coords):
         if not pd.api.types.is_numeric_dtype(df[name].dtype):
-            remedy = f"it has decimal commas: {REMEDY}"
-            if not has_decimal_commas(df[name]):
-                remedy = _DUMMIES if str(df[name].dtype) == "category" else _CONVERT
             raise ValueError(
                 f"features and coords must be numeric; column {name!r} has dtype "
-                f"{df[name].dtype}; {remedy}"
+                f"{df[name].dtype}; {_remedy(df[name])}"
             )
+
+
+def _remedy(column: pd.Series) -> str:
+    """What to do with a column of text that should be a feature."""
+    if has_decimal_commas(column):
+        return f"it has decimal commas: {REMEDY}"
+    if dressed := dressed_numbers(column):
+        return f"it has {dressed.what}, such as {dressed.cell!r:.40}: {PLAIN}"
+    return _DUMMIES if str(column.dtype) == "category" else _CONVERT
 
 
 def has_decimal_commas(values: Iterable[Any]) -> bool:
@@ -264,10 +269,10 @@ def has_decimal_commas(values: Iterable[Any]) -> bool:
     [True, False, False]
     """
     text = (v.strip() for v in values if isinstance(v, str))
-    cells = list(islice((v for v in text if v.lower() not in EMPTY), _LOOKED_AT))
+    cells = list(islice((v for v in text if v.lower() not in EMPTY), LOOKED_AT))
     numbers = [v for v in cells if _NUMBER.fullmatch(v)]
     with_comma = sum("," in v for v in numbers)
-    return 2 * with_comma > len(numbers) >= _NEARLY_ALL * len(cells)
+    return 2 * with_comma > len(numbers) >= NEARLY_ALL * len(cells)
 
 
 def frame_column(df: pd.DataFrame, column: Any) -> Array:

@@ -13,6 +13,8 @@ ROW = "\0"  # stands for the row in the text of an InputError, and in no text of
 class InputError(ValueError):
     """Input that breaks a rule: `row` is at fault, from 0; `argument` would cure it; or None.
 
+    Two arguments that would together have a space between them.
+
     >>> error = InputError(f"{ROW} has no label; name its column", 3, argument="label")
     >>> str(error), error.told("line 5", "--label")
     ('input row 3 has no label; name its column (label=)',
@@ -30,7 +32,8 @@ class InputError(ValueError):
         self.text, self.row, self.argument, self.called = text, row, argument, called
 
     def __str__(self) -> str:
-        return self.told(f"{self.called} {self.row}", f"{self.argument}=")
+        names = " ".join(f"{name}=" for name in (self.argument or "").split())
+        return self.told(f"{self.called} {self.row}", names)
 
     def told(self, place: str, argument: str) -> str:
         """The message, with the place of its row and its argument as the reader knows them."""

@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.core.calibration.novelty import SeenInstances
 from bagwise.io.class_labels import class_names
 from bagwise.models._base import Predictions
 
 Array = NDArray[Any]
+
+NOVELTY = "novelty_p_value"  # small where the fit has seen nothing like it
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,23 @@ def decided(model: Any, bags: Bags, alpha: float | None) -> Decided:
             of_instances["may_be_positive"] = model.possible_positives(bags, alpha)
     if model.seen_instances_ is not None:
         found = model.novelty(bags)
-        of_bags["p_novelty"], of_instances["p_novelty"] = found.bags, found.instances
+        of_bags[NOVELTY], of_instances[NOVELTY] = found.bags, found.instances
     return Decided(of_bags, of_instances)
+
+
+def on_novelty(seen: SeenInstances | None) -> str:
+    """How to read the column of novelty, and how small it can be; nothing where there is none.
+
+    >>> rng = np.random.default_rng(0)
+    >>> on_novelty(SeenInstances.of(Bags.from_list(rng.normal(size=(19, 5, 2))), np.ones(2), 0))
+    'novelty_p_value is small for bags unlike those of the fit; 19 of these allow 0.05 or more'
+    """
+    if seen is None:
+        return ""
+    return (
+        f"{NOVELTY} is small for bags unlike those of the fit; {seen.bags.n_units:.0f} of these "
+        f"allow {seen.bags.smallest:.2g} or more"
+    )
 
 
 def set_names(sets: Array, classes: list[Any]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -29,7 +30,7 @@ def user_errors(debug: bool) -> Iterator[None]:
             warnings.simplefilter("default")
             yield
         for warning in caught or ():
-            say(f"warning: {warning.message}")
+            say(f"warning: {told_warning(warning.message)}")
     except KeyboardInterrupt:
         if debug:
             raise
@@ -40,6 +41,27 @@ def user_errors(debug: bool) -> Iterator[None]:
             raise
         say(f"error: {describe(error)}")
         raise SystemExit(2) from None
+
+
+def told_warning(warning: Warning | str) -> str:
+    """A warning as a reader of the command line knows settings and models.
+
+    >>> from bagwise.core.warnings import NearChanceWarning
+    >>> told_warning(NearChanceWarning("try mean='learn', n_inducing=400, another model (MIRVM)"))
+    'try --set mean=learn, --set n_inducing=400, another model (--model mirvm)'
+    """
+    from bagwise.core.warnings import NearChanceWarning
+
+    text = str(warning)
+    if not isinstance(warning, NearChanceWarning):
+        return text
+    from bagwise.models.registry import ALIASES
+
+    text = re.sub(r"kernel=bagwise\.kernels\.RBF\(\) where[^,]*, ", "", text)  # an object of Python
+    text = re.sub(r"\b(\w+)='?(\w+)'?(?![\w.(])", r"--set \1=\2", text)
+    for alias, name in ALIASES.items():
+        text = re.sub(rf"\b{name}\b", f"--model {alias}", text)
+    return text
 
 
 def describe(error: BaseException) -> str:
@@ -54,7 +76,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, InputError) and error.argument is not None:
-        return " ".join(error.told(f"input row {error.row}", option(error.argument)).split())
+        names = " ".join(map(option, error.argument.split()))
+        return " ".join(error.told(f"input row {error.row}", names).split())
     more = " (here: --force)" if isinstance(error, KeptFileError) else ""
     return " ".join(str(error).split()) + more
 

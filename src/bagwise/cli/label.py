@@ -74,6 +74,7 @@ def label(
     weight: opt.Weight = None,
     slides: opt.Slides = None,
     delimiter: opt.Delimiter = None,
+    decimal: opt.Decimal = None,
     annotator: Annotator = None,
     port: Port = 0,
     no_browser: NoBrowser = False,
@@ -104,7 +105,9 @@ def label(
         path = labels or default_name(table, ".labels.sqlite")
         asked = columns(bag, label, instance_label, coords, weight=weight)
         with progress("reading", False):
-            data, fitted = load_both(model, table, asked, slides=slides, delimiter=delimiter)
+            data, fitted = load_both(
+                model, table, asked, slides=slides, delimiter=delimiter, decimal=decimal
+            )
         tell(data, False)
         one_model(fitted)
         classes = [str(c) for c in class_names(fitted)]

@@ -13,12 +13,14 @@ from bagwise import metrics
 from bagwise.bags import Bags
 from bagwise.bags.messages import some
 from bagwise.bags.subsets import check_test_size
+from bagwise.cli.decisions import NOVELTY
 from bagwise.cli.errors import say
 from bagwise.cli.missing import fill_to_fit, for_fit
 from bagwise.cli.output import print_grid, print_json
 from bagwise.cli.prediction_frames import check_free
 from bagwise.cli.sources import naming
 from bagwise.cli.workflow import Fitted, bag_values, build_model
+from bagwise.core.calibration.novelty import Novelty
 from bagwise.io.streams import TableError
 from bagwise.io.write_tables import write_table
 from bagwise.metrics.intervals import share_interval, units_of
@@ -142,11 +144,8 @@ def evaluate_classes(model: OneVsRestMIL, table: Table) -> dict[str, Any]:
     return class_scores(model, table.bags)
 
 
-def show_class_scores(scores: dict[str, Any], json: bool, heading: str = "Scores") -> None:
+def show_class_scores(scores: dict[str, Any], heading: str = "Scores") -> None:
     """Print scores of bags of several classes."""
-    if json:
-        print_json(scores)
-        return
     low, high = scores["accuracy_interval"]
     rows = [
         ["accuracy", f"{scores['accuracy']:.3f}", f"{low:.3f} to {high:.3f}"],
@@ -167,7 +166,7 @@ def show_class_fit(fitted: Fitted, path: str, json: bool) -> None:
         print_json(done | {"held_out": fitted.held_out})
         return
     if fitted.held_out is not None:
-        show_class_scores(fitted.held_out, json=False, heading="Held-out bags")
+        show_class_scores(fitted.held_out, heading="Held-out bags")
     say(f"wrote {path}: OneVsRestMIL of {kind}, classes {', '.join(classes)}")
 
 
@@ -195,7 +194,7 @@ def bag_classes(model: OneVsRestMIL, table: Table) -> pd.DataFrame:
     kept = [table.columns.bag, table.columns.label, table.columns.group]
     own = table.rows.loc[:, [c for c in kept if c is not None]].iloc[first[order]]
     p = model.predict_proba(bags)[order]
-    added = _columns(model, p)
+    added = _columns(model, p) | {k: v.bags[order].tolist() for k, v in _novelty(model, bags)}
     check_free(own, ("n_instances", *added))
     frame = {c: own[c].to_numpy() for c in own.columns}
     return pd.DataFrame({**frame, "n_instances": bags.sizes[order], **added})
@@ -204,20 +203,31 @@ def bag_classes(model: OneVsRestMIL, table: Table) -> pd.DataFrame:
 def instance_classes(model: OneVsRestMIL, table: Table) -> pd.DataFrame:
     """The user's own rows in their order, with the probability of each class.
 
-    The predicted class is empty where none has a probability of a half.
+    The predicted class is empty where none has a probability of a half. Columns std_... are the
+    standard deviations of the probabilities.
     """
     import pandas as pd
 
     bags = table.bags
     back = np.argsort(bags.row_index)  # rows that were left out are not written
-    p = model.predict_instance_proba(bags)[back]
+    p, std = (of_all[back] for of_all in model.predict_instance_proba(bags, return_std=True))
     added = _columns(model, p)
     # Classes have models of their own: an instance may well be of none.
     named = zip(added["predicted"], p.max(axis=1), strict=True)
     added["predicted"] = [name if best >= 0.5 else None for name, best in named]
+    added |= {f"std_{c}": std[:, k].tolist() for k, c in enumerate(model.classes_.tolist())}
+    for name, found in _novelty(model, bags):
+        added |= {name: found.instances[back].tolist()}
+        added |= {f"bag_{name}": found.bags[bags.bag_index[back]].tolist()}
     check_free(table.rows, tuple(added))
     own = {c: table.rows[c].to_numpy()[bags.row_index[back]] for c in table.rows.columns}
     return pd.DataFrame({**own, **added})
+
+
+def _novelty(model: OneVsRestMIL, bags: Bags) -> list[tuple[str, Novelty]]:
+    """How unlike the bags of the fit these are, which the models of all classes have seen."""
+    first = model.estimators_[0]
+    return [] if first.seen_instances_ is None else [(NOVELTY, first.novelty(bags))]
 
 
 def _columns(model: OneVsRestMIL, p: NDArray[np.float64]) -> dict[str, Sequence[Any]]:

@@ -17,7 +17,7 @@ TableArg = Annotated[
     typer.Argument(
         metavar="TABLE",
         help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, .h5ad or "
-        ".zarr with cells, or a folder of slide features.",
+        ".zarr with cells, .smi or .sdf with molecules, or a folder of slide features.",
     ),
 ]
 TablesArg = Annotated[
@@ -25,8 +25,8 @@ TablesArg = Annotated[
     typer.Argument(
         metavar="TABLE...",
         help="CSV, TSV, Parquet or Feather file (text also .gz), - for standard input, .h5ad or "
-        ".zarr with cells, or a folder of slide features; with --scheduler one or more Parquet "
-        "files.",
+        ".zarr with cells, .smi or .sdf with molecules, or a folder of slide features; with "
+        "--scheduler one or more Parquet files.",
     ),
 ]
 Scheduler = Annotated[
@@ -89,11 +89,17 @@ Mpp = Annotated[
     typer.Option(help="Of slide files in micrometres (STAMP): the width of a pixel, e.g. 0.25."),
 ]
 Delimiter = Annotated[str | None, typer.Option(help="Of a text table, if its ending lies.")]
+Decimal = Annotated[
+    str | None, typer.Option(help="Decimal sign of a text table, e.g. ','; a point by default.")
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite the output.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Features = Annotated[
-    list[str] | None, typer.Option(help="Feature columns, e.g. 'f_*'; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        help="Feature columns, e.g. 'f_*', or '!note' for all but one; repeat it for more."
+    ),
 ]
 Positive = Annotated[
     str | None, typer.Option(help="The label that is positive; needed if labels are text.")
@@ -240,12 +246,13 @@ def slide_files(
     coords_key: str | None,
     mpp: float | None,
     delimiter: str | None,
+    decimal: str | None,
 ) -> dict[str, Any]:
     """What the options say of files: of slides and their arrays, or of a text table."""
     from bagwise.cli.slide_folders import Arrays
 
     arrays = Arrays(features_key, coords_key, mpp)
-    return {"slides": slides, "delimiter": delimiter, "arrays": arrays}
+    return {"slides": slides, "delimiter": delimiter, "decimal": decimal, "arrays": arrays}
 
 
 def threshold(

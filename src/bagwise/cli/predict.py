@@ -32,6 +32,7 @@ def predict(
     coords_key: opt.CoordsKey = None,
     mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
+    decimal: opt.Decimal = None,
     scheduler: opt.Scheduler = None,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -66,7 +67,7 @@ def predict(
         if scheduler is not None:
             refuse_beside_scheduler(
                 slides=slides, features_key=features_key, coords_key=coords_key, mpp=mpp,
-                delimiter=delimiter, tile_size=tile_size, coords=coords,
+                delimiter=delimiter, decimal=decimal, tile_size=tile_size, coords=coords,
                 force=force, rep=rep, output=output == "-", given_labels=given_labels, label=label,
                 instance_label=instance_label, alpha=alpha, sensitivity=sensitivity,
                 specificity=specificity, cost=cost, missing=missing,
@@ -79,7 +80,7 @@ def predict(
         asked = columns(bag, label, instance_label, coords, rep=rep)
         how = {"instances": instances or given_labels, "tile_size": tile_size, "force": force}
         chosen = opt.threshold(sensitivity, specificity, cost)
-        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter, decimal)
         files["threshold"] = chosen
         files["missing"] = opt.missing_way(missing)
         predict_here(model, tables, asked, output, files, given_labels, alpha, json, **how)
@@ -138,7 +139,7 @@ def predict_here(
             result = write_classes(
                 fitted, data, path, instances=how["instances"], force=how["force"]
             )
-            report_classes(data, result, path, json)
+            report_classes(fitted, data, result, path, json)
             return
         told = labels_of(fitted, data, "--given-labels needs") if given_labels else None
         with naming(data.places):
@@ -154,6 +155,7 @@ def predict_here(
         if getattr(fitted, "labels_are_shares", False):
             what = "share_mean is the expected share of positive instances of a bag"
         say(f"wrote {path}: {result['rows']} rows{several}; {what}")
+        say_novelty(fitted)
 
 
 def refuse_beside_classes(path: str, given_labels: bool, alpha: float | None) -> None:
@@ -168,7 +170,15 @@ def refuse_beside_classes(path: str, given_labels: bool, alpha: float | None) ->
         )
 
 
-def report_classes(data: Any, result: dict[str, Any], path: str, json: bool) -> None:
+def say_novelty(model: Any) -> None:
+    """How to read the column of novelty, where there is one."""
+    from bagwise.cli.decisions import on_novelty
+
+    if words := on_novelty(model.seen_instances_):
+        say(words)
+
+
+def report_classes(model: Any, data: Any, result: dict[str, Any], path: str, json: bool) -> None:
     """Say what was written of several classes."""
     from bagwise.cli.output import print_json
 
@@ -178,3 +188,4 @@ def report_classes(data: Any, result: dict[str, Any], path: str, json: bool) -> 
     elif path != "-":
         found = f"{result['rows']} rows; columns p_... of {len(result['classes'])} classes"
         say(f"wrote {path}: {found}")
+        say_novelty(model.estimators_[0])

@@ -18,12 +18,11 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.bags.messages import InputError
 from bagwise.bags.missing import filled
+from bagwise.cli.own_formats import reader_of
 from bagwise.cli.slide_folders import NO_ARRAYS, Arrays, read_slide_folder
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
-from bagwise.io.anndata_files import is_anndata
 from bagwise.io.annotations import annotate_bags
-from bagwise.io.cell_tables import read_cell_table
 from bagwise.io.class_labels import class_names
 from bagwise.io.columns import ROLES, Columns
 from bagwise.io.requirements import require
@@ -41,6 +40,7 @@ def read_to_fit(
     *,
     slides: str | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
     annotations: str | None = None,
     arrays: Arrays = NO_ARRAYS,
     **meaning: Any,
@@ -53,10 +53,11 @@ def read_to_fit(
         table = _read_parts(paths, columns, client)
     elif slides is not None or (os.path.isdir(one_table(paths)) and is_torchmil(paths[0])):
         table = read_slide_folder(one_table(paths), slides, columns, arrays)
-    elif _has_cells(paths[0]):
-        table = read_cell_table(paths[0], columns)
+    elif (read := reader_of(paths[0], columns)) is not None:
+        table = read(paths[0], columns)
     else:
-        table = read_table(_without_rep(paths[0], columns), columns, delimiter=delimiter)
+        path = _without_rep(paths[0], columns)
+        table = read_table(path, columns, delimiter=delimiter, decimal=decimal)
     if arrays != NO_ARRAYS and not table.images:
         raise ValueError(f"{arrays.named()} are for folders of slide features; leave them out")
     if annotations is not None:
@@ -115,10 +116,6 @@ def tile_sizes(table: Table, asked: float | None, what: str) -> list[float]:
     return [float(size) for size in sizes if size is not None]
 
 
-def _has_cells(path: str) -> bool:
-    return path.lower().endswith((".h5ad", ".zarr")) or (os.path.isdir(path) and is_anndata(path))
-
-
 def _without_rep(path: str, columns: Columns) -> str:
     """The path of a table, of which no representation can be chosen."""
     if columns.rep is not None:
@@ -146,21 +143,24 @@ def read_for_model(
     *,
     slides: str | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
     skip: Sequence[str] = (),
     arrays: Arrays = NO_ARRAYS,
 ) -> Table:
     """Bags with the features a model was fitted on, found by the names it keeps."""
     how = remembered(model)
-    of_slides = slides is not None or (os.path.isdir(path) and not _has_cells(path))
+    read = None if slides is not None else reader_of(path, columns)
+    of_slides = slides is not None or (os.path.isdir(path) and read is None)
     if arrays != NO_ARRAYS and not of_slides:
         raise ValueError(f"{arrays.named()} are for folders of slide features; leave them out")
-    if slides is None and _has_cells(path):
-        table = read_cell_table(path, columns, skip=skip, **how)
+    if read is not None:
+        table = read(path, columns, skip=skip, **how)
         return replace(table, bags=_as_fitted(table.bags, how))
     _without_rep(path, columns)
     if of_slides:
         return read_slide_folder(path, slides, columns, arrays, how["remembered"])
-    table = read_table(path, columns, delimiter=delimiter, skip=skip, keep_text=True, **how)
+    how |= {"delimiter": delimiter, "decimal": decimal, "keep_text": True}
+    table = read_table(path, columns, skip=skip, **how)
     return replace(table, bags=_as_fitted(table.bags, how))
 
 

@@ -48,6 +48,7 @@ def suggest(
     coords_key: opt.CoordsKey = None,
     mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
+    decimal: opt.Decimal = None,
     force: opt.Force = False,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -75,7 +76,7 @@ def suggest(
         if tile_size is not None and not is_geojson(path):
             raise ValueError(f"--tile-size is for GeoJSON, but {path} is a table; leave it out")
         asked = columns(bag, label, instance_label, coords, rep=rep)
-        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter, decimal)
         with progress("looking for questions", json or path == "-"):
             files["missing"] = opt.missing_way(missing)
             data, fitted = load_both(model, table, asked, **files)

@@ -55,6 +55,7 @@ def fit(
     coords_key: opt.CoordsKey = None,
     mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
+    decimal: opt.Decimal = None,
     seed: opt.Seed = 0,
     scheduler: opt.Scheduler = None,
     force: opt.Force = False,
@@ -89,7 +90,7 @@ def fit(
         if scheduler is not None:
             refuse_beside_scheduler(
                 slides=slides, features_key=features_key, coords_key=coords_key, mpp=mpp,
-                delimiter=delimiter, rep=rep, valid=valid, weight=weight,
+                delimiter=delimiter, decimal=decimal, rep=rep, valid=valid, weight=weight,
                 annotations=annotations, labels=labels, reliability=reliability,
                 missing=missing,
             )  # fmt: skip
@@ -105,7 +106,7 @@ def fit(
             )
         named = (bag, label, instance_label, coords, z, group, features, weight)
         asked = columns(*named, reliability, rep)
-        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter, decimal)
         chosen = opt.parse_settings(settings or []) | opt.parse_rule(rule, reliability)
         how: dict[str, Any] = {"model": model, "positive": positive, "seed": seed}
         how["settings"] = chosen
@@ -174,6 +175,7 @@ def evaluate(
     coords_key: opt.CoordsKey = None,
     mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
+    decimal: opt.Decimal = None,
     seed: opt.ResampleSeed = 0,
     json: opt.Json = False,
     debug: opt.Debug = False,
@@ -191,14 +193,15 @@ def evaluate(
         from bagwise.cli.sources import load_both
 
         asked = columns(bag, label, instance_label, group=group, rep=rep)
-        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter, decimal)
         chosen, gaps = opt.threshold(sensitivity, specificity, cost), opt.missing_way(missing)
         with progress("evaluating", json):
             data, fitted = load_both(model, table, asked, chosen, gaps, several=True, **files)
             from bagwise.cli import multiclass
-            from bagwise.cli.workflow import evaluate_table
+            from bagwise.cli.workflow import evaluate_table, refuse_shares
             from bagwise.models.metadata import seen_bags, seen_in_fit, seen_patients
 
+            refuse_shares(fitted, model, table)
             several = hasattr(fitted, "estimators_")
             scores = (
                 multiclass.evaluate_classes(fitted, data)
@@ -206,16 +209,14 @@ def evaluate(
                 else evaluate_table(fitted, data, seed)
             )
         tell(data, json)
-        if several:
-            multiclass.show_class_scores(scores, json)
-        elif json:
+        if json:
             seen = int(seen_bags(fitted, data.bags).sum())
             shared = int(seen_patients(fitted, data.bags).sum())
             print_json({**scores, "bags_trained_on": seen, "bags_of_patients_trained_on": shared})
         else:
             for note in seen_in_fit(fitted, data.bags, data.name):
                 say(f"note: {note}")
-            show_scores(scores)
+            (multiclass.show_class_scores if several else show_scores)(scores)
 
 
 def report(
@@ -240,6 +241,7 @@ def report(
     coords_key: opt.CoordsKey = None,
     mpp: opt.Mpp = None,
     delimiter: opt.Delimiter = None,
+    decimal: opt.Decimal = None,
     seed: opt.ResampleSeed = 0,
     force: opt.Force = False,
     json: opt.Json = False,
@@ -258,15 +260,17 @@ def report(
     with user_errors(debug):
         from bagwise.cli.output import file_size, print_json
         from bagwise.cli.sources import load_both
+        from bagwise.cli.workflow import refuse_shares
         from bagwise.core.files.atomic import check_result
 
         path = output or default_name(table, ".report.html")
         check_result(path, [model, table, slides, compare], overwrite=force)
         asked = columns(bag, label, instance_label, coords, group=group, rep=rep)
-        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter)
+        files = opt.slide_files(slides, features_key, coords_key, mpp, delimiter, decimal)
         chosen, gaps = opt.threshold(sensitivity, specificity, cost), opt.missing_way(missing)
         with progress("predicting", json):
             data, fitted = load_both(model, table, asked, chosen, gaps, **files)
+            refuse_shares(fitted, model, table)
             from bagwise.models.persistence import load_two_class
             from bagwise.report import write_report
 

@@ -260,6 +260,16 @@ def labels_of(model: Any, table: Table, purpose: str) -> Array:
     return in_model_labels(model, table.bags.y, of_table=True)
 
 
+def refuse_shares(model: Any, file: str, table: str) -> None:
+    """Raise where bags are to be scored by classes, but the model predicts shares."""
+    if getattr(model, "labels_are_shares", False):
+        raise ValueError(
+            f"{file} was fitted with --rule share: its bags have expected shares of positive "
+            "instances and no classes, so there are no scores of classes and no report; "
+            f"`bagwise predict {file} {table}` writes share_mean and share_std"
+        )
+
+
 def evaluate_table(model: Any, table: Table, seed: int = 0) -> dict[str, Any]:
     """Scores of a model on a labelled table, with 95 % intervals over bags, or patients."""
     return scored(model, table.bags.with_labels(labels_of(model, table, "scores need")), seed)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from bagwise.bags.frame_columns import (
     KNOWN,
+    ends_in_id,
     find,
     find_coords,
+    may_be_codes,
     numbers_rows,
     rows_counted,
 )
-from bagwise.bags.inputs import EMPTY
 from bagwise.bags.messages import Note
+from bagwise.bags.number_text import EMPTY
 from bagwise.io.streams import TableError
 
 if TYPE_CHECKING:
@@ -44,13 +46,17 @@ class Columns:
     weight: str | None = None  # of the bag in a fit; never guessed
     reliability: str | None = None  # of its label, likewise
     coords: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()  # names or patterns such as "f_*"
+    features: tuple[str, ...] = ()  # names or patterns such as "f_*"; "!note" is all but note
     rep: str | None = None  # what stands for cells in files of AnnData: X_pca, a layer; None is X
 
     def named(self) -> list[str]:
         """All columns that are not features."""
         roles = (getattr(self, role) for role in (*ROLES, "weight", "reliability"))
         return [c for c in roles if c is not None] + [*self.coords]
+
+    def chooses_features(self) -> bool:
+        """Whether features are named; else all numeric columns are, but those left out."""
+        return any(not pattern.startswith("!") for pattern in self.features)
 
     def as_text(self) -> tuple[str, ...]:
         """Columns of ids and labels, which are read as they stand: 007 is not 7."""
@@ -97,14 +103,37 @@ def guess(
                 used.add(found)
                 result = replace(result, **_one(role, found))
                 notes.append(_note(f"{role.replace('_', ' ')} column", repr(found), role))
-    notes.sort(key=lambda note: note.parts[2] != "bag")
     if result.bag is None:
+        result = replace(result, bag=_bag_by_ending(header, used, source))
+        notes.append(_note("bag column", repr(result.bag), "bag"))
+    notes.sort(key=lambda note: note.parts[2] != "bag")
+    return result, notes
+
+
+def _bag_by_ending(header: Sequence[str], used: set[str], source: str) -> str:
+    """The one column left whose name ends in id."""
+    ids = [name for name in header if ends_in_id(name)]
+    free = [name for name in ids if name not in used]
+    if len(free) == 1:
+        return free[0]
+    perhaps = f"; {show_names(ids)} may be it" if ids else ""
+    raise TableError(
+        f"{source} has no column that looks like bag ids; its columns are "
+        f"{show_names(header)}{perhaps}; name it",
+        argument="bag",
+    )
+
+
+def check_bag_column(frame: pd.DataFrame, columns: Columns, notes: Sequence[Note]) -> None:
+    """Refuse a bag column that was guessed by its ending where every row has an id of its own."""
+    guessed = any(note.parts[2] == "bag" for note in notes)
+    known = str(columns.bag).lower() in KNOWN["bag"]
+    if guessed and not known and len(frame) > 1 and frame[columns.bag].is_unique:
         raise TableError(
-            f"{source} has no column that looks like bag ids; its columns are "
-            f"{show_names(header)}; name it",
+            f"column {columns.bag!r} was taken for bag ids by its name, but every row has another "
+            f"value there; the columns are {show_names(list(frame.columns))}; name the right one",
             argument="bag",
         )
-    return result, notes
 
 
 def _recall(
@@ -146,9 +175,8 @@ def pick_features(
     frame: pd.DataFrame, columns: Columns, source: str = "the table"
 ) -> tuple[list[str], list[Note]]:
     """Feature columns by pattern, or else all other numeric ones; and notes on those left out."""
-    named = set(columns.named())
-    others = [str(c) for c in frame.columns if c not in named]
-    if columns.features:
+    others = candidates(frame.columns, columns, source)
+    if columns.chooses_features():
         return _by_pattern(others, columns.features, source), []
     numeric = [c for c in others if _is_numeric(frame[c])]
     numbered = [c for c in numeric if numbers_rows(c, frame[c])]
@@ -173,14 +201,26 @@ def pick_features(
         for why, names in numbers.items()
         if names
     ]
+    if codes := [c for c in usable if may_be_codes(c, frame[c])]:
+        why = "whole numbers, nearly all distinct"
+        notes.append(Note(f"features that may be ids: {show_names(codes)}", why, "features"))
     return usable, notes
+
+
+def candidates(header: Iterable[Any], columns: Columns, source: str) -> list[str]:
+    """Columns that may be features: those with no other meaning that no "!" pattern takes out."""
+    named = set(columns.named())
+    others = [str(c) for c in header if c not in named]
+    out = [p[1:] for p in columns.features if p.startswith("!") and p not in others]
+    dropped = set(_by_pattern(others, out, source))
+    return [c for c in others if c not in dropped]
 
 
 def _by_pattern(others: list[str], patterns: Sequence[str], source: str) -> list[str]:
     chosen: list[str] = []
     for pattern in patterns:
         hits = [c for c in others if c == pattern or fnmatchcase(c, pattern)]
-        if not hits:
+        if not hits and not pattern.startswith("!"):
             raise TableError(
                 f"no column of {source} matches the features {pattern!r}; the columns left are "
                 f"{show_names(others)}"

@@ -7,9 +7,7 @@ import io
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.messages import Note
-from bagwise.core.files.reading import check_regular, most_unpacked, one_error
+from bagwise.core.files.reading import most_unpacked
+from bagwise.io.arrow_files import read_arrow
 from bagwise.io.columns import Columns
 from bagwise.io.requirements import require
-from bagwise.io.streams import CheckedText, Places, TableError, one_line, open_source
+from bagwise.io.streams import (
+    CheckedText,
+    Places,
+    TableError,
+    check_distinct,
+    one_line,
+    open_source,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +38,7 @@ _SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 _NAMES_OF = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _PADDED = re.compile(r"[+-]?0\d")  # 007 is an id, not 7
+_COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)  # a decimal comma
 _BLOCK_BYTES = 32 * 2**20  # of Arrow's reader: above the longest line that is accepted
 
 Rows = Callable[[list[str]], "pd.DataFrame"]
@@ -65,6 +72,7 @@ def read_frame(
     *,
     taken: Sequence[str] = (),
     keep_text: bool = False,
+    decimal: str | None = None,
 ) -> Frame:
     """The whole table; `find` says what its columns are, of which a model has `taken` some.
 
@@ -75,7 +83,7 @@ def read_frame(
     if path != "-" and os.path.isdir(path):
         raise TableError(f"{path} is a folder; for HDF5 features pass its CSV", argument="slides")
     if ending in (".parquet", ".pq", ".feather", ".arrow"):
-        table, frame = _read_arrow(path, ending, name)
+        table, frame = read_arrow(path, ending, name)
         # Whole numbers with gaps would become floats, which have fewer digits.
         typed = {"integer_object_nulls": True, "ignore_metadata": True}
         raw: Rows = lambda columns: table.select(columns).to_pandas(**typed)  # noqa: E731
@@ -98,23 +106,38 @@ def read_frame(
         header, sep = _header(stream, name, delimiter or DELIMITERS.get(ending))
         found, notes = find(header)
         kept = _not_features(stream, header, sep, taken, found) if keep_text else []
-        frame = _read_text(stream, header, sep, [*found.as_text(), *kept], name)
-    raw_frame = _with_types(frame, found, kept)
+        as_text = [*found.as_text(), *kept]
+        frame = _read_text(stream, header, sep, as_text, name, _checked_decimal(decimal, sep))
+    raw_frame = _with_types(frame, found, kept, decimal or ".")
     # Not where cells have line ends inside, or lines are empty.
     places = Places(name, lines=checked.n_lines == len(frame) + 1)
     return Frame(frame, found, notes, places, lambda columns: raw_frame[columns])
 
 
-def _with_types(frame: pd.DataFrame, found: Columns, kept: Sequence[str]) -> pd.DataFrame:
+def _checked_decimal(decimal: str | None, sep: str) -> str:
+    if decimal is not None and (len(decimal) != 1 or decimal == sep or decimal.isalnum()):
+        raise TableError(
+            f"the decimal sign is one character other than the delimiter {sep!r}; got {decimal!r}",
+            argument="decimal",
+        )
+    return decimal or "."
+
+
+def _with_types(
+    frame: pd.DataFrame, found: Columns, kept: Sequence[str], decimal: str
+) -> pd.DataFrame:
     """Give columns of text their types; the frame as it stood but for ids that are numbers."""
     for column in found.as_text():
-        frame[column] = plain_values(frame[column].to_numpy(), floats=column == found.label)
+        cells, of_label = frame[column].to_numpy(), column == found.label
+        points = _with_points(frame[column], decimal).to_numpy() if of_label else cells
+        numbers = plain_values(points, floats=of_label)
+        frame[column] = numbers if numbers.dtype.kind in "if" else cells
     raw = frame.copy(deep=False)
     if found.label is not None:
         frame[found.label] = booleans_if_all(frame[found.label].to_numpy())
     for column in set(kept) - set(found.as_text()):
         if column in found.named():  # coordinates and instance labels, which are numbers
-            frame[column] = numbers_if_all(frame[column])
+            frame[column] = numbers_if_all(_with_points(frame[column], decimal))
     return raw
 
 
@@ -145,41 +168,6 @@ def _ending(path: str) -> str:
     return Path(stem).suffix
 
 
-def _read_arrow(path: str, ending: str, name: str) -> tuple[Any, pd.DataFrame]:
-    """A file as Arrow's table and as a frame."""
-    from pyarrow import feather
-
-    if ending in (".parquet", ".pq"):
-        with open_parquet(path) as file:
-            return _checked_table(file.read(), name)
-    check_regular(path, TableError)
-    with one_error(path, TableError, f"it is no {ending[1:]} file, or damaged or cut off"):
-        return _checked_table(feather.read_table(path), name)
-
-
-def _checked_table(table: Any, name: str) -> tuple[Any, pd.DataFrame]:
-    table.validate(full=True)  # Arrow takes offsets and indices on trust, and reads beyond the end
-    _check_distinct(table.column_names, name)
-    return table, table.to_pandas()
-
-
-@contextmanager
-def open_parquet(path: str) -> Iterator[Any]:
-    """A Parquet file that claims no more than its bytes can hold; its faults are errors of ours."""
-    parquet = require("pyarrow.parquet", what="reading Parquet files", extra="io")
-    check_regular(path, TableError)
-    what = "it is no Parquet file, or damaged or cut off; copy it, or write it, again"
-    with one_error(path, TableError, what), parquet.ParquetFile(path) as file:
-        stored, found = os.path.getsize(path), file.metadata
-        claimed = 8 * found.num_rows * found.num_columns
-        if claimed > most_unpacked(stored):
-            raise TableError(
-                f"{path} claims {found.num_rows} rows of {found.num_columns} columns in {stored} "
-                "bytes, more than tables of measurements pack into; it is damaged or crafted"
-            )
-        yield file
-
-
 def _header(stream: Any, name: str, sep: str | None) -> tuple[list[str], str]:
     """Column names of the first record, and the delimiter."""
     lines = (line.decode("utf-8") for line in iter(stream.readline, b""))
@@ -199,33 +187,32 @@ def _header(stream: Any, name: str, sep: str | None) -> tuple[list[str], str]:
         header = next(csv.reader(again(), delimiter=sep))
     except csv.Error as error:
         raise TableError(f"{name}, line 1: {error}; check its quotes") from error
-    _check_delimiter(header, sep, name)
-    _check_distinct(header, name)
+    _check_delimiter(header, sep, name, stream.peek())
+    check_distinct(header, name)
     return header, sep
 
 
-def _check_delimiter(header: list[str], sep: str, name: str) -> None:
+def _check_delimiter(header: list[str], sep: str, name: str, rows: bytes) -> None:
     if len(header) > 1:
         return
     other = next((d for d in _NAMES_OF if d != sep and d in header[0]), None)
+    argument = "delimiter"
     if other is not None:
         hint = f"it looks delimited by {_NAMES_OF[other]}: pass {other!r}"
+        first = rows.partition(b"\n")[0].decode("utf-8", errors="replace")
+        if any(_COMMA.fullmatch(cell.strip('" \r')) for cell in first.split(other)):
+            hint = f"it looks delimited by {_NAMES_OF[other]}, with decimal commas: pass {other!r} "
+            hint, argument = f"{hint}and ','", "delimiter decimal"
     else:
         hint = "bags and features need two columns or more"
     split_at = _NAMES_OF.get(sep, repr(sep))
     raise TableError(
-        f"{name} has only one column when split at each {split_at}; {hint}", argument="delimiter"
+        f"{name} has only one column when split at each {split_at}; {hint}", argument=argument
     )
 
 
-def _check_distinct(header: Sequence[str], name: str) -> None:
-    if len(set(header)) < len(header):
-        twice = next(name for name, count in Counter(header).items() if count > 1)
-        raise TableError(f"{name} has the column {twice!r:.80} twice; names must be distinct")
-
-
 def _read_text(
-    stream: Any, header: list[str], sep: str, as_text: Sequence[str], name: str
+    stream: Any, header: list[str], sep: str, as_text: Sequence[str], name: str, decimal: str
 ) -> pd.DataFrame:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
@@ -244,7 +231,9 @@ def _read_text(
             arrow_csv.ParseOptions(
                 delimiter=sep, newlines_in_values=True, invalid_row_handler=stop
             ),
-            arrow_csv.ConvertOptions(column_types=dict.fromkeys(as_text, pa.string())),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(as_text, pa.string()), decimal_point=decimal
+            ),
         )
     except pa.ArrowInvalid as error:
         if bad:
@@ -267,6 +256,11 @@ def _no_rows(header: list[str]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(columns=header)
+
+
+def _with_points(text: pd.Series, decimal: str) -> pd.Series:
+    """Cells whose decimal sign is a point."""
+    return text if decimal == "." else text.str.replace(decimal, ".", regex=False)
 
 
 def plain_values(text: NDArray[Any], *, floats: bool = False) -> NDArray[Any]:

@@ -182,8 +182,8 @@ def _kept(entries: list[Entry], described: list[Any], on_error: str) -> tuple[li
             found.append(result)
     if faults and (on_error == "raise" or not kept):
         raise MoleculeError(
-            f"{faults[0]}; correct it, or leave such molecules out (on_error='skip'; "
-            f"{len(faults)} of {len(entries)})"
+            f"{faults[0]} ({len(faults)} of {len(entries)} molecules); correct it, or drop it; in "
+            "Python on_error='skip' leaves such molecules out"
         )
     if faults:
         warnings.warn(

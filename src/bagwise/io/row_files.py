@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.rows import RowSource
-from bagwise.io.frames import open_parquet
+from bagwise.io.arrow_files import open_parquet
 from bagwise.io.hdf5 import check_claim, names_in, open_hdf5, own_dataset
 from bagwise.io.requirements import require
 from bagwise.io.slide_features import SlideFileError

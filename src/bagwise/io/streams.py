@@ -8,7 +8,8 @@ import io
 import math
 import sys
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, cast
@@ -167,3 +168,10 @@ def _pieces(block: bytes) -> list[bytes]:
         return block.split(b"\n")
     first, last = block.find(b"\n"), block.rfind(b"\n")
     return [block] if first < 0 else [block[:first], block[last + 1 :]]
+
+
+def check_distinct(header: Sequence[str], name: str) -> None:
+    """Refuse a table in which a column stands twice."""
+    if len(set(header)) < len(header):
+        twice = next(name for name, count in Counter(header).items() if count > 1)
+        raise TableError(f"{name} has the column {twice!r:.80} twice; names must be distinct")

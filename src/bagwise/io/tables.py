@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.inputs import REMEDY, has_decimal_commas
+from bagwise.bags.inputs import PLAIN, has_decimal_commas
 from bagwise.bags.messages import ROW, InputError, show
+from bagwise.bags.number_text import dressed_numbers
 from bagwise.io.columns import (
     ROLES,
     Columns,
     almost_numeric,
+    candidates,
+    check_bag_column,
     guess,
     is_list_valued,
     is_number,
@@ -67,6 +70,7 @@ def read_table(
     *,
     feature_names: Sequence[str] | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
     skip: Sequence[str] = (),
     remembered: Columns | None = None,
     keep_text: bool = False,
@@ -77,6 +81,7 @@ def read_table(
     ----------
     path : .csv, .tsv, .parquet or .feather, text also gzipped (.csv.gz); "-" is standard input.
     columns : what the columns are; those not named are guessed, and `notes` says so.
+    delimiter, decimal : of text; by the ending of the file, and a point.
     feature_names : the features of a fitted model, found by name and put in that order.
     skip : roles ("label", ...) that are not looked for.
     remembered : columns of an earlier table, taken where this one has them too.
@@ -98,20 +103,21 @@ def read_table(
     # A column named as a feature is not taken for anything else; a pattern may well match ids.
     taken = (*_taken(feature_names), *asked.features)
     find = partial(guess, asked=asked, taken=taken, skip=skip, source=name, remembered=remembered)
-    read = read_frame(os.fspath(path), name, find, delimiter, taken=taken, keep_text=keep_text)
+    text: dict[str, Any] = {"decimal": decimal, "keep_text": keep_text}
+    read = read_frame(os.fspath(path), name, find, delimiter, taken=taken, **text)
     frame, found, places = read.table, read.columns, read.places
     if len(frame) == 0:
         raise TableError(f"{name} has a header but no rows; one row per instance is needed")
+    check_bag_column(frame, found, read.notes)
     if feature_names is None:
-        if not found.features:
-            others = [str(c) for c in frame.columns if c not in found.named()]
-            _refuse_decimal_commas(frame, others, name)
+        if not found.chooses_features():
+            others = candidates(frame.columns, found, name)
+            _refuse_decimal_commas(frame, others, name, decimal)
+            _refuse_text_for_numbers(frame, others, places)
         chosen, more = pick_features(frame, found, name)
-        _check_left_out(frame, found, chosen, places)
     else:
         chosen, more = _by_name(frame, found, feature_names, name), []
-    fixed = feature_names is not None  # by the model
-    _refuse_decimal_commas(frame, [*chosen, *found.coords], name, fixed=fixed)
+    _refuse_decimal_commas(frame, [*chosen, *found.coords], name, decimal)
     X, names = _feature_matrix(frame, chosen, places)
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
@@ -140,34 +146,39 @@ def list_column(names: Sequence[str]) -> str | None:
     return stem if stem and fits else None
 
 
-def _check_left_out(
-    frame: pd.DataFrame, columns: Columns, chosen: list[str], places: Places
-) -> None:
-    """Refuse to leave out a column of numbers for a few cells that are none."""
-    if columns.features:
-        return
-    named = {*columns.named(), *chosen}
-    for column in (c for c in frame.columns if c not in named):
-        slip = almost_numeric(frame[column])
-        if slip is not None:
+def _refuse_text_for_numbers(frame: pd.DataFrame, columns: Sequence[str], places: Places) -> None:
+    """Refuse to leave out a column of numbers for units, separators, or a few cells."""
+    for column in columns:
+        remedy = f"leave the column out with '!{column}'"
+        if slip := almost_numeric(frame[column]):
             raise TableError(
                 f"{places.name}, {places.of(slip[0])}: column {column!r} is numeric but for a few "
-                f"cells such as {slip[1]!r:.40}; correct them, or choose the columns",
+                f"cells such as {slip[1]!r:.40}; correct them, or {remedy}",
+                argument="features",
+            )
+        if frame[column].dtype.kind not in "iufb" and (found := dressed_numbers(frame[column])):
+            raise TableError(
+                f"{places.name}, {places.of(found.row)}: column {column!r} has numbers with "
+                f"{found.what}, such as {found.cell!r:.40}, and would be no feature; {PLAIN}, or "
+                f"{remedy}",
                 argument="features",
             )
 
 
 def _refuse_decimal_commas(
-    frame: pd.DataFrame, columns: Sequence[str], name: str, *, fixed: bool = False
+    frame: pd.DataFrame, columns: Sequence[str], name: str, decimal: str | None
 ) -> None:
     """Raise where numbers have decimal commas: as text they would be no features."""
     text = [c for c in columns if frame[c].dtype.kind not in "iufb"]
     if bad := [c for c in text if has_decimal_commas(frame[c])]:
         cell = next(v for v in frame[bad[0]] if isinstance(v, str) and "," in v)
-        said = f"{name} has decimal commas in {_columns(bad)}, such as {cell!r:.40}; {REMEDY}"
-        if fixed:
-            raise TableError(said)
-        raise TableError(f"{said}; or choose other columns", argument="features")
+        remedy = "pass ',' as decimal sign, or write numbers with a decimal point"
+        if decimal == ",":
+            remedy = "write them without thousands separators"
+        raise TableError(
+            f"{name} has decimal commas in {_columns(bad)}, such as {cell!r:.40}; {remedy}",
+            argument="decimal",
+        )
 
 
 def _columns(names: Sequence[str]) -> str:

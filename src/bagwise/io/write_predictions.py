@@ -28,10 +28,10 @@ def write_predictions(
 
     Columns: `bag_id`, with `instances=True` `row` (that of `bags.X`), then `p_<class>` for each
     class of the model, and `std`; instances that are calibrated also have `low` and `high`, both
-    ends of the probability of the positive class. `p_novelty` says how unlike those of the fit bags
-    or instances are, see `ProbitVGPMIL.novelty`. Bags are read and predicted about `rows_at_once`
-    instances at a time; the file appears when it is complete. `first_row` is the number of the
-    first row of bags that are part of a larger set.
+    ends of the probability of the positive class. `novelty_p_value` is small for bags, or
+    instances, unlike those of the fit, see `ProbitVGPMIL.novelty`. Bags are read and predicted
+    about `rows_at_once` instances at a time; the file appears when it is complete. `first_row` is
+    the number of the first row of bags that are part of a larger set.
 
     >>> import tempfile
     >>> import pandas as pd
@@ -42,7 +42,7 @@ def write_predictions(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_predictions(model, bags, f"{folder}/p.parquet")
     ...     list(pd.read_parquet(f"{folder}/p.parquet").columns)
-    ['bag_id', 'p_0', 'p_1', 'std', 'p_novelty']
+    ['bag_id', 'p_0', 'p_1', 'std', 'novelty_p_value']
     """
     check_integer("rows_at_once", rows_at_once, at_least=1)
     arrow = require("pyarrow", what="writing Parquet files", extra="io")
@@ -85,5 +85,5 @@ def _columns(model: Any, part: Bags, first_row: int, instances: bool) -> dict[st
     columns |= {"std": std} | ends
     if getattr(model, "seen_instances_", None) is not None:
         seen = model.seen_instances_.novelty(part)  # no warning: a part is no table
-        columns["p_novelty"] = seen.instances if instances else seen.bags
+        columns["novelty_p_value"] = seen.instances if instances else seen.bags
     return columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -75,7 +76,11 @@ class CalibratedMIL(DecidingMIL, abstract=True):
     tol: float
     chunk_size: int | None
     random_state: Any
-    _remedies: str  # what may help where bags are ranked near chance
+
+    @property
+    @abstractmethod
+    def _remedies(self) -> str:
+        """What may help where bags are ranked near chance, as a list in words."""
 
     def fit(
         self,

@@ -67,10 +67,6 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
     posterior_: Posterior
     candidates_: tuple[JudgedKernel, ...]
     _posterior_type = Posterior
-    _remedies = (
-        "standardize=True, learned hyperparameters (mean='learn', learn_hyperparameters=True), "
-        "more inducing points, another model (MIRVM where few of many features matter)"
-    )
 
     def __init__(
         self,
@@ -118,6 +114,18 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         self.memory_budget = memory_budget
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def _remedies(self) -> str:
+        """What may help where bags are ranked near chance, but for what is so already."""
+        done = {
+            "standardize=True": self.standardize is True or self.kernel == "auto",
+            "mean='learn'": self.mean == "learn",
+            "learn_hyperparameters=True": self.learn_hyperparameters or self.kernel == "auto",
+        }
+        settings = [setting for setting, is_so in done.items() if not is_so]
+        settings.append(f"more inducing points (n_inducing={2 * self.n_inducing})")
+        return ", ".join([*settings, "another model (MIRVM where few of many features matter)"])
 
     def _fit_bags(
         self,

@@ -14,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from bagwise.bags import Bags, as_bags, is_bagged
 from bagwise.bags.checks import has_index, refuse_masked
 from bagwise.bags.labels import in_bag_order, larger_category, put_positive_last, refuse_text
-from bagwise.bags.messages import ROW, InputError, show
+from bagwise.bags.messages import ROW, InputError, count, show
 from bagwise.bags.missing import refuse_missing
 from bagwise.bags.rows import column_range, warn_of_missing_codes
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.core.parameters import check_dtype
-from bagwise.core.warnings import called_by, warn_user
+from bagwise.core.warnings import NearChanceWarning, called_by, warn_user
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -83,6 +83,13 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
         bags = bags.with_labels(column_or_1d(in_order, warn=True))
     low, high = check_magnitude(bags, estimator, spread=True)
     warn_of_missing_codes(bags.X, low, high, bags.feature_names)
+    if bags.n_instances > 1 and np.all(low == high):
+        warn_user(
+            f"all {count(bags.n_features, 'feature')} have one value in all instances (the first "
+            f"{low[0]:g}), so that no instance differs from another, and models learn nothing from "
+            "them; check which columns are features",
+            NearChanceWarning,
+        )
     return bags
 
 

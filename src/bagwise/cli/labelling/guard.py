@@ -48,12 +48,17 @@ class Guard:
             await refuse(send, *reason)
             return
 
+        token, slash, rest = scope["path"].removeprefix("/").partition("/")
+        if not slash:  # the parts of the page are found from its folder
+            await refuse(send, 308, "the page is one slash further", {"location": f"/{token}/"})
+            return
+
         async def sealed(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_encoded(HEADERS)]
             await send(message)
 
-        path = "/" + scope["path"].removeprefix("/").partition("/")[2]
+        path = f"/{rest}"
         await self._app({**scope, "path": path, "raw_path": path.encode()}, receive, sealed)
 
     def _reason(self, scope: Scope) -> tuple[int, str] | None:
@@ -66,8 +71,8 @@ class Guard:
             return 421, "this server answers to the address that it printed alone"
         if any(origin != f"http://{host[0]}" for origin in headers.get("origin", [])):
             return 403, "requests of other sites are refused"
-        token, slash, rest = scope["path"].removeprefix("/").partition("/")
-        if not secrets.compare_digest(token.encode(), self._token.encode()) or not slash:
+        token, _, rest = scope["path"].removeprefix("/").partition("/")
+        if not secrets.compare_digest(token.encode(), self._token.encode()):
             return 403, "open the address that `bagwise label` printed: it has a secret in it"
         sites = headers.get("sec-fetch-site", ["none"])
         if rest and any(site not in ("none", "same-origin") for site in sites):
@@ -84,9 +89,9 @@ class Guard:
         return None
 
 
-async def refuse(send: Send, status: int, why: str) -> None:
-    """Answer with a reason in plain text."""
-    headers = {**HEADERS, "content-type": "text/plain; charset=utf-8"}
+async def refuse(send: Send, status: int, why: str, more: dict[str, str] | None = None) -> None:
+    """Answer with a reason in plain text, and `more` headers."""
+    headers = {**HEADERS, "content-type": "text/plain; charset=utf-8", **(more or {})}
     await send({"type": "http.response.start", "status": status, "headers": _encoded(headers)})
     await send({"type": "http.response.body", "body": f"{why}\n".encode()})
 

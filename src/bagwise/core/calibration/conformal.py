@@ -78,12 +78,17 @@ class Reference:
         at_least = np.append(self.n_units, self.beyond)[below]
         return (1.0 + at_least) / (1.0 + self.n_units)
 
+    @property
+    def smallest(self) -> float:
+        """The smallest p-value there is, of what is stranger than all."""
+        return 1.0 / (1.0 + self.n_units)
+
     def accepted(self, scores: Array, alpha: float, of: str) -> Flags:
         """Which scores are not too strange: at most a share alpha of new ones is left out.
 
         `of` says whose scores these are, where they are too few to leave any out.
         """
-        least = 1.0 / (1.0 + self.n_units)
+        least = self.smallest
         if least > alpha:
             warn_user(
                 f"alpha={alpha:g} is less than {self.n_units:.3g} {of} that were left out of the "

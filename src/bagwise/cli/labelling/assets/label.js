@@ -157,8 +157,8 @@ function choose(row) {
 
 function showState(state) {
   const { refit, gains, counts } = state, number = (n) => (n || 0).toLocaleString("en");
-  byId("counts").textContent = `${number(counts.positive)} ${page.about.positive}, ${number(counts.negative)} ${page.about.negative}, `
-    + `${number(counts.skip)} skipped, by ${Object.keys(state.people).length || "nobody yet"}${Object.keys(state.people).length ? ` (${Object.keys(state.people).join(", ")})` : ""}.`;
+  byId("counts").textContent = `${page.about.positive}: ${number(counts.positive)}, ${page.about.negative}: ${number(counts.negative)}, `
+    + `skipped: ${number(counts.skip)}; by ${Object.keys(state.people).length || "nobody yet"}${Object.keys(state.people).length ? ` (${Object.keys(state.people).join(", ")})` : ""}.`;
   byId("recent").replaceChildren(...state.recent.map((r) => told(r, `${r.who}: ${called(r.what)}`, r.what)));
   byId("quarrels").replaceChildren(
     ...quarrel("People disagree", "Both labels are kept; a fit takes neither.", state.disputed),
