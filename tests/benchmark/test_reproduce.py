@@ -62,7 +62,9 @@ def test_a_reduced_run_of_each_paper_ends(paper: str, tmp_path: Path) -> None:
     calls: list[Any] = []
     done = run(paper, tmp_path, data=tmp_path, announce=lambda *call: calls.append(call))
     assert calls and calls[-1][0] == calls[-1][1] == len(calls)
-    page, sheet = done.files
+    page, sheet, *pictures = done.files
+    assert [p.suffix for p in pictures] == [".png"] * len(pictures)
+    assert all(f"({p.name})" in page.read_text(encoding="utf-8") for p in pictures)
     text = page.read_text(encoding="utf-8")
     assert f"bagwise reproduce {paper}" in text
     found = list(csv.DictReader(sheet.read_text(encoding="utf-8").splitlines()))

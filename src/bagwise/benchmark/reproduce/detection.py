@@ -11,6 +11,7 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.bags.boxes import Box
 from bagwise.benchmark.registry import Problem
+from bagwise.benchmark.reproduce.figures import Curves, Picture
 from bagwise.benchmark.reproduce.table import Figures, Plan, Published, Table, trials
 from bagwise.datasets import make_digit_canvases
 from bagwise.detection import (
@@ -24,7 +25,7 @@ from bagwise.detection import (
 from bagwise.models import VGPMIL, LargeMarginVGPMIL, ProbitVGPMIL
 
 CLASSES = (0, 6)
-BOXED = (0, 10, 100)
+BOXED = (0, 10, 50, 100)
 VOC2007 = "VOC 2007"
 COLUMNS = ("mAP", "CorLoc")
 
@@ -40,14 +41,14 @@ def detection_table(plan: Plan) -> Table:
         problem = Problem(f"{VOC2007}, given folder", _described(n_train, n_test))
         limit = plan.pick(None, 200, 20)
         measure = partial(on_voc, folder=str(folder), limit=limit)
-    shares = plan.pick(BOXED, (0, 10), (0,))
+    shares = plan.pick(BOXED, BOXED, (0, 100))
     rows = [
         trial
         for share in shares
         for trial in trials(
             "detection",
             [problem],
-            {f"{name}, {share} % of images boxed": model for name, model in _models().items()},
+            {boxed(name, share): model for name, model in _models().items()},
             partial(measure, share=share),
         )
     ]
@@ -58,7 +59,23 @@ def detection_table(plan: Plan) -> Table:
         Published("VOC 2012", "LM-VGPMIL", {"mAP": 0.378, "CorLoc": 0.608}),
     ]
     title = "Table 3 and Figure 4: object detection"
-    return Table("detection", title, COLUMNS, rows, published, _notes(folder))
+    picture = Picture(
+        "detection",
+        "mAP on test images and CorLoc on training images by the share of boxed images",
+        [_curves(measure, shares) for measure in COLUMNS],
+    )
+    notes = _notes(folder)
+    return Table("detection", title, COLUMNS, rows, published, notes, pictures=[picture])
+
+
+def boxed(name: str, share: int) -> str:
+    """The setting of a model that is told the boxes of so many percent of the images."""
+    return f"{name}, {share} % of images boxed"
+
+
+def _curves(measure: str, shares: tuple[int, ...]) -> Curves:
+    series = {name: [(boxed(name, share), measure) for share in shares] for name in _models()}
+    return Curves("images with boxes, %", measure, shares, series)
 
 
 def _notes(folder: Path | None) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from bagwise.bags import Bags
 from bagwise.benchmark.registry import Problem
 from bagwise.benchmark.reproduce import settings as printed
 from bagwise.benchmark.reproduce.data import training_first
-from bagwise.benchmark.reproduce.measures import given_split
+from bagwise.benchmark.reproduce.figures import Curves, Map, Picture, over_measures
+from bagwise.benchmark.reproduce.measures import PERCENT, given_split, patch, sorted_p
 from bagwise.benchmark.reproduce.table import Plan, Published, Table, Trial, trials
 from bagwise.models import VGPMIL, IsingVGPMIL
 
@@ -119,7 +120,42 @@ def sweep(plan: Plan) -> Table:
             "seconds are of its machine.",
         ),
         dict.fromkeys(COUNTS, 0) | {"wrongly positive, %": 2, "fit s": 1},
+        pictures=pictures(plan, problem),
     )
+
+
+LOGISTIC, UNCOUPLED = "VGPMIL, as printed (H = 100)", "VGPMIL-PR, as printed"
+DEFAULT = "bagwise's default (IsingVGPMIL)"
+
+
+def coupled(moments: str, lam: float) -> str:
+    """The name of a setting with coupling."""
+    return f"VGPMIL-PR-I, {moments}, λ = {lam:g}"
+
+
+def pictures(plan: Plan, problem: Problem) -> list[Picture]:
+    """Figures 4, 5 and 6."""
+    lambdas = plan.pick(LAMBDAS, LAMBDAS, (0.5,))
+    shown = [LOGISTIC, UNCOUPLED, coupled("as printed", 0.5), coupled("EP", 0.5), DEFAULT]
+    heights = over_measures(shown, [sorted_p(percent) for percent in PERCENT])
+    inside = Curves("patches of negative images below, %", "P(cancer)", PERCENT, heights)
+    grid = np.sqrt(problem.bags.sizes)
+    square = problem.name == "synthetic slides" and np.all(grid == np.round(grid))
+    names = [patch(i) for i in range(int(problem.bags.sizes[0]))]
+    short = ("VGPMIL", "VGPMIL-PR", "PR-I, printed, λ = 0.5", "PR-I, EP, λ = 0.5", "default")
+    maps = [Map(title, setting, names) for title, setting in zip(short, shown, strict=True)]
+    by_lambda = {
+        f"VGPMIL-PR-I, {name}": [(UNCOUPLED, "variability")]
+        + [(coupled(name, lam), "variability") for lam in lambdas]
+        for name in ("as printed", "EP")
+    }
+    labels = ["0 (PR)", *(f"{lam:g}" for lam in lambdas)]
+    variability = Curves("λ", "variability inside of images", labels, by_lambda)
+    found = [Picture("fig4", "Figure 4: patches of negative images, sorted", [inside])]
+    if square:
+        words = "Figure 5: each model's negative image with the highest patch, brighter = likelier"
+        found.append(Picture("fig5", words, maps))
+    return [*found, Picture("fig6", "Figure 6: variability against λ", [variability])]
 
 
 def _settings(plan: Plan, problem: Problem) -> dict[str, Any]:
@@ -129,17 +165,15 @@ def _settings(plan: Plan, problem: Problem) -> dict[str, Any]:
     shared = printed.m24(n, n_inducing, sweeps)
     logistic = VGPMIL(label_posterior="factorised", H=100.0, **shared)
     found: dict[str, Any] = {
-        "VGPMIL, as printed (H = 100)": logistic,
-        "VGPMIL-PR, as printed": printed.m24_ising(0.0, "diagonal", n, n_inducing, sweeps),
+        LOGISTIC: logistic,
+        UNCOUPLED: printed.m24_ising(0.0, "diagonal", n, n_inducing, sweeps),
     }
     for moments, name in (("diagonal", "as printed"), ("ep", "EP")):
         found |= {
-            f"VGPMIL-PR-I, {name}, λ = {lam:g}": printed.m24_ising(
-                lam, moments, n, n_inducing, sweeps
-            )
+            coupled(name, lam): printed.m24_ising(lam, moments, n, n_inducing, sweeps)
             for lam in lambdas
         }
-    return found | {"bagwise's default (IsingVGPMIL)": IsingVGPMIL(n_inducing=n_inducing)}
+    return found | {DEFAULT: IsingVGPMIL(n_inducing=n_inducing)}
 
 
 def rivals(plan: Plan) -> Table:
@@ -155,8 +189,8 @@ def rivals(plan: Plan) -> Table:
     n_inducing = plan.pick(200, 60, 10)
     n = problem.bags.n_features
     ours = {
-        "VGPMIL-PR-I, as printed, λ = 0.5": printed.m24_ising(0.5, "diagonal", n, n_inducing, 200),
-        "bagwise's default (IsingVGPMIL)": IsingVGPMIL(n_inducing=n_inducing),
+        coupled("as printed", 0.5): printed.m24_ising(0.5, "diagonal", n, n_inducing, 200),
+        DEFAULT: IsingVGPMIL(n_inducing=n_inducing),
     }
     rows += trials("5", [problem], ours, given_split)
     notes = (STAND_IN, *([f"No networks here: {missing}"] if missing else []))

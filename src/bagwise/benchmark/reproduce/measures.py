@@ -42,6 +42,8 @@ NAMES = {
     "expected_calibration_error": "ECE",
 }
 
+PERCENT = (0, 25, 50, 60, 70, 80, 85, 90, 95, 98, 100)
+
 
 def parts(problem: Problem, train: Array, test: Array, features: Any = None) -> tuple[Bags, Bags]:
     """Training and test bags without instance labels; `features` are fitted to the first."""
@@ -133,7 +135,21 @@ def negative_bags(model: Any, bags: Bags) -> Figures:
         tops = np.maximum.reduceat(np.where(negative, p, -1.0), bags.offsets[:-1])
         figures["wrongly positive, %"] = 100 * float(np.mean(p[negative] > 0.5))
         figures["highest p in negative bags"] = float(np.mean(tops[tops >= 0]))
+        heights = np.quantile(p[negative], np.array(PERCENT) / 100)
+        figures |= dict(zip(map(sorted_p, PERCENT), heights.tolist(), strict=True))
+        worst = bags.offsets[np.argmax(tops)] + np.arange(bags.sizes[np.argmax(tops)])
+        figures |= {patch(i): float(p[row]) for i, row in enumerate(worst)}
     return figures
+
+
+def sorted_p(percent: int) -> str:
+    """The name of the probability that so many percent of negative bags' instances are below."""
+    return f"p below which {percent} % are"
+
+
+def patch(i: int) -> str:
+    """The name of the probability of an instance of the negative bag with the highest one."""
+    return f"patch {i}"
 
 
 def cross_validated(

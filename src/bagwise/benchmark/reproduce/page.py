@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,14 @@ def headings(table: Table) -> Line:
     return ("data", "figures", "setting", *table.measures)
 
 
-def markdown(title: str, command: str, when: str, parts: Sequence[tuple[Table, list[Line]]]) -> str:
-    """The page of a paper."""
+def markdown(
+    title: str,
+    command: str,
+    when: str,
+    parts: Sequence[tuple[Table, list[Line]]],
+    drawn: Mapping[str, str] | None = None,
+) -> str:
+    """The page of a paper; `drawn` are the files of pictures by their names."""
     out = [f"# {title}", "", f"Made by {command}, {when}.", ""]
     for table, found in parts:
         out += [f"## {table.title}", ""]
@@ -54,9 +60,20 @@ def markdown(title: str, command: str, when: str, parts: Sequence[tuple[Table, l
             out += ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
             out += ["| " + " | ".join(cell.replace("|", "/") for cell in f) + " |" for f in found]
             out.append("")
+        out += _shown(table, drawn or {})
         out += [f"- {note}" for note in table.notes]
         out += [""] if table.notes else []
     return "\n".join(out)
+
+
+def _shown(table: Table, drawn: Mapping[str, str]) -> list[str]:
+    """The pictures of a table that were drawn, with their captions."""
+    there = [picture for picture in table.pictures if picture.name in drawn]
+    return [
+        line
+        for picture in there
+        for line in (f"![{picture.caption}]({drawn[picture.name]})", "", f"*{picture.caption}*", "")
+    ]
 
 
 def records(table: Table, found: Sequence[Line]) -> list[dict[str, Any]]:

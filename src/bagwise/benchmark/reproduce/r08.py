@@ -11,6 +11,7 @@ from bagwise import datasets
 from bagwise.baselines import MILR, MISVM, MIBoost
 from bagwise.benchmark.registry import Problem
 from bagwise.benchmark.reproduce.data import some_bags
+from bagwise.benchmark.reproduce.figures import Curves, Picture, over_measures
 from bagwise.benchmark.reproduce.measures import (
     cross_validated,
     found_at,
@@ -37,7 +38,10 @@ PUBLISHED_FEATURES = {  # Table 3
     "tiger": {"RVM": 56, "MI RVM": 19, "MI Boost": 37},
 }
 NEAREST: dict[str, Any] = {"bag_score": "max", "instance_score": "posterior"}
-PER_VOLUME = (1.0, 2.0, 5.0, 10.0)
+PER_VOLUME = (1.0, 2.0, 5.0, 10.0)  # false positives
+CURVE = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+FEW = (0.25, 0.5, 1.0)  # false positives per volume of ten bags
+FEW_CURVE = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 
 
 def printed_mirvm(max_iter: int) -> MIRVM:
@@ -93,13 +97,13 @@ def _rows_of_table_2(plan: Plan, problems: list[Problem]) -> list[Trial]:
         "bagwise's default (MIRVM)": MIRVM(),
     }
     measure = partial(cross_validated, folds=folds)
-    found = list(trials("2 and 3", problems, settings, measure))
+    rows = list(trials("2 and 3", problems, settings, measure))
     svm = {"MI SVM, linear": MISVM(kernel="linear")}
     grid = plan.pick({"C": [0.1, 1.0, 10.0]}, None, None)
-    found += trials("2 and 3", problems, svm, partial(measure, grid=grid))
+    rows += trials("2 and 3", problems, svm, partial(measure, grid=grid))
     printed = {"MI RVM, as printed (Eq. 17)": printed_mirvm(plan.pick(1000, 50, 5))}
     where = problems if plan.effort == "full" else problems[:1]
-    return found + list(trials("2 and 3", where, printed, measure))
+    return rows + list(trials("2 and 3", where, printed, measure))
 
 
 def _published(name: str) -> list[Published]:
@@ -126,12 +130,13 @@ def emboli(plan: Plan) -> Table:
         "MI Boost": MIBoost(n_estimators=50),
         "bagwise's default (MIRVM)": MIRVM(),
     }
-    names = tuple(f"found at {fp:g} FP" for fp in PER_VOLUME)
+    names = tuple(found(fp) for fp in PER_VOLUME)
+    measure = partial(lesions_found, per_volume=CURVE)
     return Table(
         "4",
         "Figure 4 and Table 4: pulmonary emboli, free-response ROC",
         (*names, FEATURES),
-        list(trials("4", [problem], settings, partial(lesions_found, per_volume=PER_VOLUME))),
+        list(trials("4", [problem], settings, measure)),
         [
             Published("PE CAD of the paper", "MI RVM", {FEATURES: 21}),
             Published("PE CAD of the paper", "RVM", {FEATURES: 34}),
@@ -143,7 +148,20 @@ def emboli(plan: Plan) -> Table:
             "give them as `pe_cad.npz` (`--data`).",
         ),
         {FEATURES: 0},
+        pictures=[froc("fig4", list(settings), CURVE)],
     )
+
+
+def found(false_positives: float) -> str:
+    """The name of a point of the free-response ROC curve."""
+    return f"found at {false_positives:g} FP"
+
+
+def froc(name: str, settings: list[str], points: tuple[float, ...]) -> Picture:
+    """The free-response ROC curves of some settings."""
+    series = over_measures(settings, [found(fp) for fp in points])
+    curves = Curves("false positives per volume", "share of lesions found", points, series)
+    return Picture(name, "Free-response ROC of test volumes", [curves])
 
 
 def _synthetic_scans(plan: Plan) -> Problem:
@@ -159,13 +177,14 @@ def _synthetic_scans(plan: Plan) -> Problem:
 def transfer(plan: Plan) -> Table:
     """Figure 6: nodules, with and without the data of a related task."""
     repeats = plan.pick(20, 5, 1)
-    names = (*(f"found at {fp:g} FP" for fp in FEW), "bag AUC")
+    names = (*(found(fp) for fp in FEW), "bag AUC")
+    alone, both = "this task alone (MIRVM)", "both tasks (MultiTaskMIRVM)"
     rows = []
     for repeat in range(repeats):
         problem = _two_tasks(repeat, plan.pick(430, 430, 60))
         for setting, model in (
-            ("this task alone (MIRVM)", MIRVM(**NEAREST)),
-            ("both tasks (MultiTaskMIRVM)", MultiTaskMIRVM(**NEAREST)),
+            (alone, MIRVM(**NEAREST)),
+            (both, MultiTaskMIRVM(**NEAREST)),
         ):
             rows.append(Trial("6", problem, setting, model, transferred, repeat))
     return Table(
@@ -180,11 +199,11 @@ def transfer(plan: Plan) -> Table:
             "`make_related_tasks` with 200 bags of the other task, 30 of this one to train and 430 "
             "to test, ten bags to a volume; the mean over seeds.",
         ),
+        pictures=[froc("fig6", [alone, both], FEW_CURVE)],
     )
 
 
 OTHER, OWN = 200, 30
-FEW = (0.25, 0.5, 1.0)  # false positives per volume of ten bags
 
 
 def _two_tasks(seed: int, n_test: int) -> Problem:
@@ -205,7 +224,7 @@ def transferred(problem: Problem, model: Any, seed: int) -> Figures:
         own = train[tasks[train] == 1]
         P = model.fit(problem.bags[own]).predict_proba(problem.bags[test])
     y, score = np.asarray(problem.bags.y)[test], np.asarray(P)[:, 1]
-    return found_at(y, score, test // 10, FEW) | {"bag AUC": roc_auc(y, score)}
+    return found_at(y, score, test // 10, FEW_CURVE) | {"bag AUC": roc_auc(y, score)}
 
 
 TABLES = {

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bagwise.benchmark.reproduce.data import Source
+from bagwise.benchmark.reproduce.figures import NO_MATPLOTLIB, can_draw, draw
 from bagwise.benchmark.reproduce.page import Line, lines, markdown, records
 from bagwise.benchmark.reproduce.table import EFFORTS, Plan, Table, Trial
-from bagwise.benchmark.results import Store, write_whole
+from bagwise.benchmark.results import Row, Store, write_whole
 from bagwise.benchmark.run import Announce, run_missing
 from bagwise.core.parameters import check_choice, check_integer
 from bagwise.io.write_tables import safe_cell
@@ -57,7 +58,8 @@ def reproduce(
         `effort="quick"`; `effort="smoke"` takes seconds and shows that it works, no more.
     jobs : processes, each with one BLAS thread.
     output : folder; results are kept in PAPER-EFFORT in it, row by row, and a second run goes on.
-        `PAPER.md` and `PAPER.csv` there have the tables.
+        `PAPER.md` and `PAPER.csv` there have the tables, `PAPER-FIGURE.png` the pictures (which
+        need matplotlib).
     data : a folder with data sets that cannot be fetched, see docs/papers.md.
     download : whether what is missing may be downloaded.
     announce : called as announce(done, total, (table, data, setting, repeat, 0)) after each row.
@@ -85,7 +87,11 @@ def reproduce(
         found = [lines(made, rows) for made in tables]
         done = sum(store.has(trial.key) for trial in todo)
         command = _command(paper, table, effort, done, len(todo))
-        files = _write(folder, paper, table, about.TITLE, command, tables, found)
+        name = paper if table is None else f"{paper}-{table}"
+        pictures = draw_all(folder, paper, tables, rows)
+        text = _page(about.TITLE, command, tables, found, pictures)
+        tabled = _write(folder, name, text, tables, found)
+        files = (*tabled, *(folder / file for file in pictures.values()))
     return Outcome(paper, tuple(tables), tuple(found), files)
 
 
@@ -120,26 +126,45 @@ def _command(paper: str, table: str | None, effort: str, done: int, total: int) 
     return about
 
 
-def _write(
-    folder: Path,
-    paper: str,
-    table: str | None,
+def draw_all(
+    folder: Path, paper: str, tables: Sequence[Table], rows: Sequence[Row]
+) -> dict[str, str]:
+    """Draw all pictures of which there are rows: names of files by those of pictures."""
+    drawn = {}
+    for made in tables:
+        settings = {trial.setting for trial in made.trials}
+        found = [row for row in rows if row["set"] == made.name and row["model"] in settings]
+        for picture in made.pictures if found and can_draw() else ():
+            drawn[picture.name] = f"{paper}-{picture.name}.png"
+            draw(picture, found, folder / drawn[picture.name])
+    return drawn
+
+
+def _page(
     title: str,
     command: str,
     tables: Sequence[Table],
     found: Sequence[list[Line]],
-) -> tuple[Path, ...]:
-    """Write the page and the CSV."""
+    pictures: Mapping[str, str],
+) -> str:
     when = f"{datetime.now(UTC):%Y-%m-%d}, bagwise {version('bagwise')}"
-    pairs = list(zip(tables, found, strict=True))
-    name = paper if table is None else f"{paper}-{table}"
+    if any(made.pictures for made in tables) and not can_draw():
+        when += f". {NO_MATPLOTLIB.removesuffix('.')}"
+    return markdown(title, command, when, list(zip(tables, found, strict=True)), pictures)
+
+
+def _write(
+    folder: Path, name: str, text: str, tables: Sequence[Table], found: Sequence[list[Line]]
+) -> tuple[Path, Path]:
+    """Write the page and the CSV."""
     page, sheet = folder / f"{name}.md", folder / f"{name}.csv"
-    write_whole(page, markdown(title, command, when, pairs))
+    write_whole(page, text)
+    pairs = zip(tables, found, strict=True)
     cells = [record for made, part in pairs for record in records(made, part)]
     columns = list(dict.fromkeys(column for record in cells for column in record))
-    text = io.StringIO()
-    writer = csv.writer(text)
+    out = io.StringIO()
+    writer = csv.writer(out)
     writer.writerow([safe_cell(column) for column in columns])
     writer.writerows([safe_cell(record.get(c, "")) for c in columns] for record in cells)
-    write_whole(sheet, text.getvalue())
+    write_whole(sheet, out.getvalue())
     return page, sheet

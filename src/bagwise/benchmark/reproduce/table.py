@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 
 from bagwise.benchmark.registry import Problem
 from bagwise.benchmark.reproduce.data import Source
+from bagwise.benchmark.reproduce.figures import Picture
 from bagwise.benchmark.results import Key, Row
 
 T = TypeVar("T")
@@ -91,7 +92,8 @@ class Table:
     """A table or figure of a paper: what it shows, what is run for it, what is known about it.
 
     `measures` are the columns, `digits` the decimals of those that need others than 3. Where
-    `mean` is given it names further lines: the means over all data.
+    `mean` is given it names further lines: the means over all data. `pictures` are drawn from the
+    same rows.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Table:
     digits: Mapping[str, int] = field(default_factory=dict)
     missing: str = ""  # why nothing was run
     mean: str = ""
+    pictures: Sequence[Picture] = ()
 
 
 def trials(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 from sklearn.decomposition import KernelPCA
 
 from bagwise import datasets
@@ -13,6 +14,7 @@ from bagwise.benchmark.reproduce import settings as printed
 from bagwise.benchmark.reproduce.data import some_bags
 from bagwise.benchmark.reproduce.measures import cross_validated, half_split
 from bagwise.benchmark.reproduce.table import (
+    Figures,
     Plan,
     Published,
     Table,
@@ -24,6 +26,7 @@ from bagwise.kernels import Kernel
 from bagwise.models import ProbitVGPMIL
 
 TITLE = "[W21] Bayesian multiple instance learning with the probit link (MIL-GP-Probit)"
+TEN = "instance log-lik. to base 10"
 MEASURES = ("instance AUC", "instance log-lik.", "instance AP")
 HOCKEY = "newsgroups hockey"
 
@@ -60,6 +63,8 @@ def newsgroups(plan: Plan) -> Table:
         "hockey can be had with instance labels, and the folds of the paper cannot.",
         "Gibbs: the paper counts how often a sample is positive, which cannot rank instances near "
         "1/2; here conditional probabilities are averaged, which can.",
+        "The paper's log-likelihoods appear to be to base 10 (see the birdsong): -0.075 is -0.173 "
+        "in natural logarithms, which ours are.",
     )
     title = "Tables 2 and 3: 20 Newsgroups"
     found = plan.source.fetched(datasets.fetch_newsgroups)
@@ -108,13 +113,61 @@ def species(plan: Plan, numbers: range) -> tuple[list[Problem], str]:
     )
 
 
+def all_syllables(plan: Plan) -> Table:
+    """Table 4 once more: syllables of unknown species stay, as negatives."""
+    title = "Table 4 once more: syllables of unknown species kept as negatives"
+    names = ("instance AUC", TEN, "instance AP")
+    published = [
+        Published(f"hja {k}", method, dict(zip(names, HJA[k][column], strict=True)))
+        for k in range(len(HJA))
+        for column, method in enumerate(("MIL-GP-PROBIT", "MIL-GP-LOGISTIC"))
+    ]
+    published = [*mean_published(published, "mean of hja"), *published]
+    fetch = partial(datasets.fetch_birds_hja, drop_unknown=False)
+    found = plan.source.fetched(fetch) if plan.effort != "smoke" else None
+    if found is None:
+        why = "birds_hja.npz is in none of the data folders (docs/datasets.md), or a trial was run."
+        return Table("all", title, names, (), published, NOTES_ALL, missing=why)
+    problems = []
+    for k in range(len(HJA)):
+        bags, truth = found.against_rest(k)
+        problems.append(Problem(f"hja {k}", bags, np.nan_to_num(truth)))
+    settings = _settings(plan, printed.exponential(found.bags.n_features), True)
+    pair = {name: model for name, model in settings.items() if name.endswith(("ations)", "100)"))}
+    rows = list(trials("all", problems, pair, half_split_in_tens, plan.pick(10, 5, 1)))
+    return Table("all", title, names, rows, published, NOTES_ALL, mean="mean of hja")
+
+
+def half_split_in_tens(problem: Problem, model: Any, seed: int) -> Figures:
+    """Scores of a half split with the log-likelihood in logarithms to base 10 besides."""
+    found = half_split(problem, model, seed)
+    return found | {TEN: found["instance log-lik."] / np.log(10)}
+
+
+NOTES_ALL = (
+    "The paper says that instances without ground truth were removed. Its figures say that they "
+    "were not: the average precision of a random ranking is the share of positives, which is "
+    "0.0064, 0.0164 and 0.0240 for species 6, 4 and 9 if they are removed, and 0.0031, 0.0080 and "
+    "0.0117 if all 10232 syllables count; the paper prints 0.005, 0.009 and 0.015 at AUCs of 0.60, "
+    "0.57 and 0.62. With all syllables our AUC and AP follow the paper's species by species, so "
+    "its species have our numbers.",
+    "Log-likelihoods: of species 6 none above -0.021 (natural logarithm, that of the share alone) "
+    "can be had without ranking syllables; the paper prints -0.012, which is within reach to base "
+    "10 (-0.009). The same holds for species 4, 9 and 12, and the newsgroups agree with it "
+    "(Table 2: -0.075 there is -0.173 in natural logarithms). Hence base 10 in this table.",
+    "What remains: ours is the optimum of the bound, by Newton's method; 25 sweeps of the paper's "
+    "coordinate ascent end before it, with probabilities nearer to 1/2. And the version of the "
+    "set differs (39 features, 533 bags).",
+)
+
+
 NOTES_4 = (
-    "Half of the bags, drawn at random, train: 100 rounds in the paper, 10 in a full run, 3 in a "
-    "quick one (fewer for Gibbs, see `--table gibbs`). Exponential kernel, lengthscale √38, 50 "
+    "Half of the bags, drawn at random, train: 100 rounds in the paper, 10 in a full run, 5 in a "
+    "quick one (1 for the default). Syllables of unknown species are removed, as the paper says; "
+    "but see the next table. Exponential kernel, lengthscale √38, 50 "
     "inducing points, features scaled to variance 1 (the paper does not say; unscaled they are "
     "ranked by chance).",
     "The paper has 533 bags with 39 features, this version of the set 548 with 38.",
-    "Which of the 13 species has which number in the paper is not known: compare the means.",
     "Species that few bags have are learned from a handful of positive bags: their figures differ "
     "widely from split to split.",
 )
@@ -125,7 +178,7 @@ def _bird_rows(plan: Plan, problems: list[Problem]) -> list[Trial]:
     both = _settings(plan, kernel, True)
     fast = {name: model for name, model in both.items() if "GIBBS" not in name}
     default = {name: fast.pop(name) for name in list(fast) if "default" in name}
-    rows = list(trials("4 and 5", problems, fast, half_split, plan.pick(10, 3, 1)))
+    rows = list(trials("4 and 5", problems, fast, half_split, plan.pick(10, 5, 1)))
     return rows + list(trials("4 and 5", problems, default, half_split, plan.pick(10, 1, 1)))
 
 
@@ -176,5 +229,6 @@ TABLES = {
     "3": newsgroups,
     "4": birds,
     "5": birds,
+    "all": all_syllables,
     "gibbs": gibbs,
 }
