@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 
-from bagwise.core.features import whitener
+from bagwise.core.features import Features, whitener
 from bagwise.core.inference.passes import (
     CHUNK_ENTRIES,
+    FeatureSource,
     Sweeper,
     TrainingData,
     bag_cuts,
     rows_per_chunk,
 )
+from bagwise.core.inference.stats import Chunk
 from bagwise.kernels import RBF
 
 SIZES = np.array([3, 1, 12, 2, 2, 5, 1])
@@ -20,6 +22,11 @@ T = np.array([True, False, True, False, True, False, True])
 KNOWN = np.where(np.arange(N) < 16, np.nan, np.arange(N) % 2)
 X = np.random.default_rng(0).normal(size=(N, 2))
 WHITENER = whitener(RBF(), X[:4], 1e-6)
+
+
+def chunks_of(data: TrainingData, features: Features) -> list[Chunk]:
+    source = FeatureSource(data, features)
+    return [source.chunk(i) for i in range(len(source))]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 12, 13, 25, 26, 1000])
@@ -44,7 +51,7 @@ def test_cuts(size: int, expected: object) -> None:
 
 
 def test_a_bag_larger_than_a_chunk_is_one_chunk() -> None:
-    chunks = list(TrainingData(X, OFFSETS, T, None, chunk_size=4).chunks(WHITENER))
+    chunks = chunks_of(TrainingData(X, OFFSETS, T, None, chunk_size=4), WHITENER)
     big = chunks[1]
     assert len(big.X) == 12 and len(big.A) == 12
     assert big.targets.sizes.tolist() == [12] and big.start == 4
@@ -52,7 +59,7 @@ def test_a_bag_larger_than_a_chunk_is_one_chunk() -> None:
 
 @pytest.mark.parametrize("size", [1, 5, 16, None])
 def test_chunks_partition_the_data(size: int | None) -> None:
-    chunks = list(TrainingData(X, OFFSETS, T, KNOWN, size).chunks(WHITENER))
+    chunks = chunks_of(TrainingData(X, OFFSETS, T, KNOWN, size), WHITENER)
     np.testing.assert_array_equal(np.concatenate([c.X for c in chunks]), X)
     np.testing.assert_array_equal(np.concatenate([c.targets.T for c in chunks]), T)
     np.testing.assert_array_equal(np.concatenate([c.targets.sizes for c in chunks]), SIZES)
@@ -121,7 +128,7 @@ def test_many_features_are_kept_in_the_dtype_of_the_data(
 ) -> None:
     monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", limit)
     data = TrainingData(X.astype(np.float32), OFFSETS, T)
-    chunk = next(data.chunks(whitener(RBF(1.0, 1.0), X[:3].astype(float), 1e-6)))
+    chunk = chunks_of(data, whitener(RBF(1.0, 1.0), X[:3].astype(float), 1e-6))[0]
     assert chunk.A.dtype == chunk.kt.dtype == dtype
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import reduce
 from operator import add
@@ -141,11 +141,6 @@ class TrainingData:
         rows = np.concatenate([np.arange(self.offsets[b], self.offsets[b + 1]) for b in bags])
         return rows, np.diff(self.offsets)[bags]
 
-    def chunks(self, whitener: Features) -> Iterator[Chunk]:
-        """Compute the features chunk by chunk."""
-        source = FeatureSource(self, whitener)
-        return (source.chunk(i) for i in range(len(source)))
-
     def one_pass(self, whitener: Features, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, whose features are not kept."""
         source = FeatureSource(self, whitener)
@@ -209,7 +204,7 @@ class FeatureSource:
 
     def all_features(self) -> tuple[Array, Array]:
         """A and kt of all rows, which several fits may read."""
-        chunks = [self.chunk(i) for i in range(len(self))]
+        chunks = list(in_threads(self.chunk, len(self)))
         A, kt = (np.concatenate(part) for part in zip(*((c.A, c.kt) for c in chunks), strict=True))
         A.flags.writeable = kt.flags.writeable = False
         return A, kt
