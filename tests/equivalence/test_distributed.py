@@ -361,7 +361,7 @@ def test_workers_compute_features_once_for_all_classes(
     settings = {"random_state": 0, "n_inducing": 8, "learn_hyperparameters": False}
     model = bw.OneVsRestMIL(bw.ProbitVGPMIL(**settings, standardize=True))
     model.fit(DaskBags.from_bags(bags, n_chunks=3), np.arange(B) % 3, client=client)
-    assert asked.count("_features") == 3 and asked.count("_build") == 9
+    assert asked.count("_whitened") == 3 and asked.count("_build") == 9
     serial = clone(model).fit(bags, np.arange(B) % 3)
     np.testing.assert_allclose(model.predict_proba(bags), serial.predict_proba(bags), atol=1e-5)
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
-from functools import lru_cache
-from typing import TypeVar
+from functools import lru_cache, partial
+from typing import Any, TypeVar
 
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
 # Multiplications of one pass over the data from which on there are several threads. Below, a fit
@@ -51,7 +53,7 @@ def suitable_threads(
         return
     token = _CHUNKS_AT_ONCE.set(1 if small else _CHUNKS_AT_ONCE.get() or _set_now())
     try:
-        with _one_thread():
+        with _at_most(1):
             yield
     finally:
         _CHUNKS_AT_ONCE.reset(token)
@@ -94,20 +96,54 @@ def _set_now() -> int:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """One BLAS thread; what was set before is in force again afterwards."""
+def _at_most(n_threads: int) -> Iterator[None]:
+    """No more BLAS threads than these."""
     limit = ExitStack()
     with _CHANGING:
         blas = _blas()
         # Most limits hold for the whole process: what another thread has limited, it will lift,
         # and this one must not take its limit for what was set before and leave it behind.
-        if any(library["num_threads"] > 1 for library in blas.info()):
-            limit.enter_context(blas.limit(limits=1))
+        if any(library["num_threads"] > n_threads for library in blas.info()):
+            limit.enter_context(blas.limit(limits=n_threads))
     try:
         yield
     finally:
         with _CHANGING:
             limit.close()
+
+
+def at_once(
+    calls: Sequence[Callable[[], R]], errors: tuple[type[Exception], ...] = ()
+) -> Sequence[Callable[[], R]]:
+    """Independent calls, or ones that hand out what these found, or which of `errors` ended them.
+
+    They are done at once where joblib was told to, as by ``joblib.parallel_config(n_jobs=2)``. Its
+    processes have no more BLAS threads than this one.
+
+    >>> [call() for call in at_once([lambda: 1, lambda: 2])]
+    [1, 2]
+    """
+    if effective_n_jobs(None) == 1:
+        return calls
+    n_threads = min((library["num_threads"] for library in _blas().info()), default=1)
+    done = Parallel()(delayed(_outcome)(call, errors, n_threads) for call in calls)
+    return [partial(_hand_out, *outcome) for outcome in done]
+
+
+def _outcome(
+    call: Callable[[], R], errors: tuple[type[Exception], ...], n_threads: int
+) -> tuple[R | None, Exception | None]:
+    try:
+        with _at_most(n_threads):
+            return call(), None
+    except errors as error:
+        return None, error
+
+
+def _hand_out(result: Any, error: Exception | None) -> Any:
+    if error is not None:
+        raise error
+    return result
 
 
 @lru_cache(maxsize=1)

@@ -63,7 +63,7 @@ class DistributedData(TrainingData):
     def _features(self, whitener: Features, dtype: np.dtype[Any]) -> list[Any]:
         """Futures of the features of each part."""
         return [
-            self.rows.cluster.submit(_features, X, self.part(i), whitener, dtype)
+            self.rows.cluster.submit(_whitened, X, self.part(i), whitener, dtype)
             for i, X in enumerate(self.rows.futures)
         ]
 
@@ -217,7 +217,7 @@ def _same(values: Any) -> Any:
     return values
 
 
-def _features(X: Any, part: Part, whitener: Features, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+def _whitened(X: Any, part: Part, whitener: Features, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     return part.source(X, whitener, dtype).all_features()
 
 

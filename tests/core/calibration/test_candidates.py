@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 
@@ -280,6 +281,21 @@ def test_refits_by_downdate_are_those_from_scratch(monkeypatch: pytest.MonkeyPat
         np.testing.assert_allclose(quick.S, slow.S, atol=1e-6)
         assert quick.c0 == pytest.approx(slow.c0, abs=1e-6)
     assert len(found) == 2 * (judged.folds.max() + 1)
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_candidates_that_are_judged_at_once_are_judged_alike(backend: str) -> None:
+    bags = linear_bags(n_bags=20, D=3)
+    alone = bw.ProbitVGPMIL(**FAST).fit(bags)
+    with joblib.parallel_config(backend, n_jobs=2):
+        together = bw.ProbitVGPMIL(**FAST).fit(bags)
+    for one, other in zip(together.candidates_, alone.candidates_, strict=True):
+        assert (one.name, one.log_likelihood, one.auc) == (
+            other.name,
+            other.log_likelihood,
+            other.auc,
+        )
+    np.testing.assert_array_equal(together.predict_proba(bags), alone.predict_proba(bags))
 
 
 def test_a_candidate_that_breaks_down_is_not_chosen() -> None:

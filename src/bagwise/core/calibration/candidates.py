@@ -45,6 +45,7 @@ from bagwise.core.likelihoods.targets import halves
 from bagwise.core.linalg import BREAKDOWNS, cholesky, inverse_from_cholesky
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.ruled import RulePredictor, share_scores
+from bagwise.core.threads import at_once
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
@@ -279,10 +280,11 @@ def judge(
     `alone` the best one has all the weight.
     """
     found: list[LeftOut | None] = []
-    for i, candidate in enumerate(candidates):
+    works = [partial(left_out_of, candidate, judged, fitting) for candidate in candidates]
+    for i, work in enumerate(at_once(works, BREAKDOWNS)):
         stage = f"candidate {i + 1} of {len(candidates)}"
         try:
-            found.append(keep(stage, partial(left_out_of, candidate, judged, fitting)))
+            found.append(keep(stage, work))
         except BREAKDOWNS:
             found.append(None)
     table = [_verdict(c, f, judged) for c, f in zip(candidates, found, strict=True)]

@@ -27,6 +27,7 @@ from bagwise.core.links import Link
 Array = NDArray[Any]
 
 ROWS_PER_BLOCK = 1024
+LARGEST_LOG = 1e300  # differences of logs beyond it may be none
 SPREAD_DRAWS = 128  # for what residuals add to a standard deviation
 
 
@@ -116,9 +117,12 @@ def given_labels(
         r = np.exp(np.minimum(log_p + shift, 0.0))  # (rows, draws)
         free = labels.free[rows]
         average = np.minimum(r @ weights, 1.0)  # weights sum to 1 up to rounding
-        rest = _negative(rows, log_p, log_q, seen, labels, likelihood) @ weights
-        rest = np.where(average < 0.5, 1 - average, rest)  # the rarer label has the digits
-        slope = _slope(log_p, log_q, seen.x_log, labels, likelihood)[:, :SPREAD_DRAWS]
+        rest, often = 1 - average, np.flatnonzero(average >= 0.5)
+        if len(often):  # the rarer label has the digits
+            own = (rows.start + often, log_p[often], log_q[often])
+            rest[often] = _negative(*own, seen, labels, likelihood) @ weights
+        few = slice(SPREAD_DRAWS)
+        slope = _slope(log_p[:, few], log_q[:, few], seen.x_log[few], labels, likelihood)
         variance = (r - average[:, None]) ** 2 @ weights
         variance += slope**2 * draws.residual_variance(rows) @ _share(weights)
         both[rows] = np.where(free[:, None], np.column_stack([rest, average]), both[rows])
@@ -127,7 +131,7 @@ def given_labels(
 
 
 def _negative(
-    rows: slice,
+    places: NDArray[np.intp],
     log_p: Array,
     log_q: Array,
     seen: _Evidence,
@@ -138,7 +142,7 @@ def _negative(
     if labels.settled:
         return np.exp(log_q)
     with np.errstate(divide="ignore", invalid="ignore"):  # no other instance: no other positive
-        others = likelihood.log_label(seen.without(rows, log_p, log_q), labels.T)[0]
+        others = likelihood.log_label(seen.without(places, log_p, log_q), labels.T)[0]
         log_r = log_q + others - likelihood.log_label(seen.x_log, labels.T)[0]
     return np.exp(np.minimum(log_r, 0.0))
 
@@ -183,12 +187,11 @@ class _Evidence:
         """log x."""
         return np.logaddexp(self.peak, self.rest)
 
-    def without(self, rows: slice, log_p: Array, log_q: Array) -> Array:
+    def without(self, places: NDArray[np.intp], log_p: Array, log_q: Array) -> Array:
         """log of x without the part of each row, (rows, draws); it cancels for none but `top`."""
         x_log = self.x_log
         share = np.exp(np.minimum(log_minus_log(log_p, log_q) - x_log, 0.0))
-        place = np.arange(rows.start, rows.start + len(log_p))[:, None]
-        return np.where(place == self.top, self.rest, x_log + np.log1p(-share))
+        return np.where(places[:, None] == self.top, self.rest, x_log + np.log1p(-share))
 
 
 def _evidence(draws: BagDraws, labels: BagLabels) -> _Evidence:
@@ -202,7 +205,10 @@ def _evidence(draws: BagDraws, labels: BagLabels) -> _Evidence:
         its_top = np.argmax(terms, axis=0)
         its_peak = terms[its_top, range(n)]
         terms[its_top, range(n)] = -np.inf
-        rest = np.logaddexp(rest, np.logaddexp.reduce(terms, axis=0))
+        level = np.clip(its_peak, -LARGEST_LOG, LARGEST_LOG)
+        with np.errstate(divide="ignore"):  # no other instance
+            others = level + np.log(np.exp(terms - level).sum(axis=0))
+        rest = np.logaddexp(rest, others)
         rest = np.logaddexp(rest, np.minimum(peak, its_peak))
         top = np.where(its_peak > peak, rows.start + its_top, top)
         peak = np.maximum(peak, its_peak)
