@@ -215,6 +215,17 @@ def test_a_fit_goes_on_when_all_workers_were_replaced(lone_worker: Any, tmp_path
     assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
 
 
+def always_dies() -> bw.Bags:
+    os._exit(1)
+
+
+def test_a_part_at_which_all_workers_die_ends_the_fit(lone_worker: Any) -> None:
+    """Dask gives up on what has killed its workers some times; it is a fault of the part."""
+    parts = DaskBags([make_bags, always_dies], ["good", "deadly"])
+    with pytest.raises(PartError, match=r"\(deadly\).* failed on its workers"):
+        bw.ProbitVGPMIL(**SETTINGS).fit(parts, client=lone_worker)
+
+
 def test_a_part_that_keeps_failing_is_named(client: Any, tmp_path: Path) -> None:
     paths = [tmp_path / "a.parquet", tmp_path / "gone.parquet"]
     make_bags()[:20].to_frame().to_parquet(paths[0])

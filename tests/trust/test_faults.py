@@ -434,24 +434,29 @@ def test_a_scheduler_that_falls_silent_ends_the_fit(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_client_that_is_closed_is_said() -> None:
-    client = pytest.importorskip("distributed").Client(processes=False, dashboard_address=None)
+    client = pytest.importorskip("distributed").Client(processes=False, dashboard_address=":0")
     client.close()
     with pytest.raises(ValueError, match="client is closed; connect again"):
         bw.MIRVM().fit(DaskBags.from_bags(small_bags(), 2), client=client)
 
 
-def test_a_client_that_is_closed_on_the_way_is_said() -> None:
+@pytest.mark.parametrize(
+    "model",
+    [bw.VGPMIL(**SETTINGS), bw.ProbitVGPMIL(n_inducing=6, random_state=0)],
+    ids=["given kernel", "chosen kernel"],
+)
+def test_a_client_that_is_closed_on_the_way_is_said(model: Any) -> None:
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(2, processes=False, dashboard_address=None) as local:
+    with distributed.LocalCluster(2, processes=False, dashboard_address=":0") as local:
         client = distributed.Client(local)
 
         def close(stage: str, step: int, objective: float, seconds: float) -> None:
             client.close()
 
         with pytest.raises(PartError, match=r"client (was )?closed; connect again"):
-            bw.VGPMIL(**SETTINGS).fit(
-                DaskBags.from_bags(small_bags(), 2), client=client, callbacks=[close]
-            )
+            model.fit(DaskBags.from_bags(small_bags(), 2), client=client, callbacks=[close])
+        with pytest.raises(PartError, match="client was closed; connect again"):
+            Cluster(client, ("a",)).submit(len, ())
 
 
 @pytest.fixture

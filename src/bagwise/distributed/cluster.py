@@ -49,6 +49,7 @@ class Cluster:
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The future of a call, which is tried again where it fails."""
+        self._check_open()
         return self.client.submit(function, *arguments, pure=False, retries=RETRIES)
 
     def deal(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -142,11 +143,7 @@ class Cluster:
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """What the scheduler answers to a method of the client; it may be stopped, or gone."""
-        if is_closed(self.client):
-            raise PartError(
-                "the Dask client was closed; connect again and fit anew, or with resume= from a "
-                "checkpoint"
-            )
+        self._check_open()
         try:
             return self.client.sync(self._answer, PATIENCE, method, *arguments)
         except TimeoutError as error:
@@ -154,6 +151,13 @@ class Cluster:
                 f"the Dask scheduler has not answered for {PATIENCE:.0f} seconds; see whether it "
                 "runs, and fit anew, or with resume= from a checkpoint"
             ) from error
+
+    def _check_open(self) -> None:
+        if is_closed(self.client):
+            raise PartError(
+                "the Dask client was closed; connect again and fit anew, or with resume= from a "
+                "checkpoint"
+            )
 
     async def _answer(self, seconds: float, method: str, *arguments: Any) -> Any:
         return await asyncio.wait_for(getattr(self.client, method)(*arguments), seconds)
