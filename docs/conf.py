@@ -53,6 +53,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "default_thumb_file": str(Path(__file__).parent / "_static" / "bag.svg"),
     "download_all_examples": False,
+    "write_computation_times": False,  # a page that loads tables from elsewhere
     "abort_on_example_error": True,
 }
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from bagwise.bags import Bags
+from bagwise.bags.messages import Note
 from bagwise.io.columns import Columns
 from bagwise.io.frames import require_io
-from bagwise.io.slide_features import SlideFeatures
+from bagwise.io.slide_features import SlideFeatures, SlideFileError
 from bagwise.io.slide_tables import (
     SlideList,
     list_folder,
@@ -62,14 +64,28 @@ def read_slide_folder(
         return _torchmil_table(folder, columns)
     listed, found = _listed(folder, slides, _recalled(columns, slides, remembered or Columns()))
     keys = {"features_key": arrays.features_key, "coords_key": arrays.coords_key}
-    read = [read_slide(path, **keys) for path in listed.paths]
+    read = [_read(path, keys) for path in listed.paths]
     if arrays.mpp is not None:
         read = [slide.in_pixels(arrays.mpp) for slide in read]
     if listed.patients is not None:  # rows of a table in the order of the rows of its bags
         order = _by_patient(listed.patients)
         read, listed = [read[i] for i in order], _taken(listed, order)
     bags = listed_bags(read, listed)
-    return _table(folder, bags, read, listed, found)
+    table = _table(folder, bags, read, listed, found)
+    fitted_to = (remembered or columns).bag
+    if slides is None and fitted_to not in (None, SLIDE):
+        told = f"the model's bags are those of the column {fitted_to!r}; here every slide is a bag"
+        table = replace(table, notes=(*table.notes, Note(told, "there is no table", "slides")))
+    return table
+
+
+def _read(path: Any, keys: dict[str, str | None]) -> SlideFeatures:
+    """A slide; errors name the options that stand for arguments."""
+    try:
+        return read_slide(path, **keys)
+    except SlideFileError as error:
+        said = re.sub(r"\b(features|coords)_key\b", r"--\1-key", str(error))
+        raise SlideFileError(said) from error
 
 
 def _recalled(columns: Columns, slides: str | None, old: Columns) -> Columns:
