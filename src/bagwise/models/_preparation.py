@@ -16,8 +16,8 @@ from sklearn.utils.extmath import randomized_svd
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import RowSource, ScaledRows, column_moments, is_elsewhere
-from bagwise.core.calibration.ranking import halves
 from bagwise.core.inference.feature_store import default_budget
+from bagwise.core.likelihoods.targets import halves
 from bagwise.core.parameters import check_dtype, check_integer
 from bagwise.distributed import DaskRows
 from bagwise.kernels import RBF, Kernel

@@ -22,8 +22,7 @@ from bagwise.core.links import Link
 from bagwise.core.posteriors.given_labels import BagDraws
 from bagwise.core.posteriors.ruled import RulePredictor
 from bagwise.distributed import DaskBags
-from bagwise.models._calibrated import Reasons
-from bagwise.models._gaussian_process import GaussianProcessMIL
+from bagwise.models._calibrated import CalibratedMIL, Reasons
 from bagwise.models.bag_weights import sample_weights
 from bagwise.models.inputs import bags_to_predict, labels_for
 
@@ -35,8 +34,11 @@ register(AtLeast)
 register(Share)
 
 
-class RuledMIL(GaussianProcessMIL, abstract=True):
-    """Labels by a `rule`; without one a bag is positive if at least one instance is."""
+class RuledMIL(CalibratedMIL, abstract=True):
+    """Labels by a `rule`; without one a bag is positive if at least one instance is.
+
+    To stand before the kind of model among the parents of a class.
+    """
 
     rule: Any
     _unsure = False  # labels have reliabilities, which the fit is told
@@ -94,11 +96,6 @@ class RuledMIL(GaussianProcessMIL, abstract=True):
         super()._check_parameters()
         if self._rule is None:
             return
-        if self.inference == "gibbs":
-            raise ValueError(
-                f"inference='gibbs' draws labels by the rule 'at least one'; with rule="
-                f"{self.rule!r} use inference='vi' or 'laplace'"
-            )
         if self.bag_score == "noisy-or" or (self._shares and self.bag_score != "auto"):
             use = "'auto'" if self._shares else "'auto', 'joint', 'max' or 'calibrated'"
             raise ValueError(
@@ -156,8 +153,8 @@ class RuledMIL(GaussianProcessMIL, abstract=True):
         if self._rule is None:
             raise ValueError(
                 "reliability= needs a rule about numbers of positives: "
-                "ProbitVGPMIL(rule=bagwise.AtLeast(1)); VGPMIL(H=100) is for labels that are all "
-                "equally reliable"
+                f"{type(self).__name__}(rule=bagwise.AtLeast(1)); VGPMIL(H=100) is for labels that "
+                "are all equally reliable"
             )
         if isinstance(X, DaskBags):
             raise ValueError(

@@ -27,6 +27,7 @@ from bagwise.core.likelihoods.rules import AT_LEAST_ONE
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_integer
 from bagwise.kernels import Kernel
+from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
 from bagwise.models._rules import RuledMIL
 
@@ -74,7 +75,7 @@ class ProbitSites(ClimbableSites):
         return self.folded.derivatives(chunk, m, c0)
 
 
-class ProbitVGPMIL(RuledMIL, alias="probit"):
+class ProbitVGPMIL(RuledMIL, GaussianProcessMIL, alias="probit"):
     """Gaussian-process MIL with the probit link: MIL-GP-Probit [W21].
 
     Parameters are those of `VGPMIL` without `H` (bag labels are exact), and
@@ -160,6 +161,11 @@ class ProbitVGPMIL(RuledMIL, alias="probit"):
         check_integer("n_chains", self.n_chains, at_least=1)
         check_integer("burn_in", self.burn_in, at_least=0)
         check_integer("thin", self.thin, at_least=1)
+        if self._rule is not None and self.inference == "gibbs":
+            raise ValueError(
+                f"inference='gibbs' draws labels by the rule 'at least one'; with rule="
+                f"{self.rule!r} use inference='vi' or 'laplace'"
+            )
 
     def _parts(self, init: Init = None) -> Parts:
         likelihood = self._ruled(Probit())

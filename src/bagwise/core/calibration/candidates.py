@@ -32,7 +32,7 @@ from bagwise.core.calibration.left_out import (
     cut_folds,
     scores_of,
 )
-from bagwise.core.calibration.ranking import auc, halves
+from bagwise.core.calibration.ranking import auc
 from bagwise.core.features import whitener
 from bagwise.core.inference.newton import climb
 from bagwise.core.inference.newton_probit import LogJoint
@@ -41,6 +41,7 @@ from bagwise.core.inference.stats import Chunk, FoldedLikelihood, diagonal_preci
 from bagwise.core.inference.thinning import START_MEAN, rows_per_bag, some_bags
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 from bagwise.core.likelihoods.count_rule import CountRule
+from bagwise.core.likelihoods.targets import halves
 from bagwise.core.linalg import BREAKDOWNS, cholesky, inverse_from_cholesky
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.ruled import RulePredictor, share_scores

@@ -17,8 +17,9 @@ from scipy import special
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from bagwise.bags import Bags
-from bagwise.core.calibration.ranking import class_counts, halves
+from bagwise.core.calibration.ranking import class_counts
 from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, log_odds
+from bagwise.core.likelihoods.targets import halves
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]

@@ -12,6 +12,7 @@ from scipy.stats import rankdata
 from bagwise.bags import Bags
 from bagwise.bags.rows import is_elsewhere
 from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted, log_odds
+from bagwise.core.likelihoods.targets import halves
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.posteriors.joint import ROUGH
 from bagwise.core.warnings import NearChanceWarning, warn_user
@@ -96,15 +97,6 @@ def chance_error(n_negative: int, n_positive: int) -> float:
     (0.132, 0.041)
     """
     return float(np.sqrt((n_negative + n_positive + 1) / (12 * n_negative * n_positive)))
-
-
-def halves(T: Array) -> Flags:
-    """Which bags are positive; of shares, those above the median.
-
-    >>> halves(np.array([0.1, 0.3, 0.7, 0.2])), halves(np.array([False, True]))
-    (array([False,  True,  True, False]), array([False,  True]))
-    """
-    return T if T.dtype == bool else np.asarray(np.median(T) < T)
 
 
 def class_counts(bags: Bags, T: Flags, counts: Array | None = None) -> tuple[int, int]:

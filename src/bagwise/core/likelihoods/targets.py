@@ -164,3 +164,12 @@ class Curvature(SecondOrder):
             + self.third * q
             + 2 * spread(self.sign) * self.kappa * self.omega * Q_omega
         )
+
+
+def halves(T: Array) -> NDArray[np.bool_]:
+    """Which bags are positive; of shares, those above the median.
+
+    >>> halves(np.array([0.1, 0.3, 0.7, 0.2])), halves(np.array([False, True]))
+    (array([False,  True,  True, False]), array([False,  True]))
+    """
+    return T if T.dtype == bool else np.asarray(np.median(T) < T)
