@@ -28,3 +28,25 @@ def overlapping_bags(n_bags: int, seed: int = 0) -> tuple[bw.Bags, np.ndarray]:
     X = rng.normal(size=(len(y), 2))
     X[y, 0] += 2.5
     return bw.Bags.from_arrays(X, np.repeat(np.arange(n_bags), sizes), y=T), y
+
+
+def share_bags(n_bags: int, seed: int) -> tuple[bw.Bags, np.ndarray, np.ndarray]:
+    """Bags of 50 with shares known to 5 %, the labels of their instances, and their true shares."""
+    rng = np.random.default_rng(seed)
+    truth = rng.random((n_bags, 50)) < rng.beta(2, 3, (n_bags, 1))
+    X = rng.normal(size=(n_bags, 50, 5))
+    X[..., 0] += 2.5 * truth
+    X[..., 1] += 1.25 * truth
+    share = truth.mean(axis=1)
+    y = np.clip(share + 0.05 * rng.normal(size=n_bags), 0, 1)
+    return bw.Bags.from_list(list(X), y), truth.ravel(), share
+
+
+def pair_bags(n_bags: int, seed: int, n: int = 8) -> tuple[bw.Bags, np.ndarray]:
+    """Bags with 0 to 3 positives; positive are those with two or more."""
+    rng = np.random.default_rng(seed)
+    k = rng.integers(0, 4, n_bags)
+    truth = np.arange(n) < k[:, None]
+    X = rng.normal(size=(n_bags, n, 3))
+    X[..., 0] += 4 * truth
+    return bw.Bags.from_list(list(X), (k >= 2).astype(int)), truth.ravel()

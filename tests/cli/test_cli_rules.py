@@ -60,10 +60,20 @@ def test_at_least_some_with_reliabilities(table: Path, tmp_path: Path) -> None:
     good("evaluate", model, table, "--bag", "slide", "--label", "three")
 
 
+def test_rules_of_a_linear_model(table: Path, tmp_path: Path) -> None:
+    model, out = tmp_path / "m.bagwise", tmp_path / "out.csv"
+    how = ("--model", "mi-logistic", "--label", "purity", "--rule", "share:0.1")
+    good("fit", table, *COLUMNS, *how, "--reliability", "sure", "-o", model)
+    assert isinstance(bw.load(model), bw.MILogisticRegression)
+    good("predict", model, table, "--bag", "slide", "-o", out)
+    truth = cells().groupby("slide")["purity"].first().to_numpy()
+    assert np.corrcoef(pd.read_csv(out)["share_mean"], truth)[0, 1] > 0.9
+
+
 def test_what_is_no_rule(table: Path) -> None:
     label = ("--label", "purity")
     assert "at-least-2" in refused("fit", table, *label, "--rule", "most")
     assert "no threshold" not in refused("fit", table, *label, "--rule", "share", "--cost", "3")
     assert "--valid" in refused("fit", table, *label, "--rule", "share", "--valid", "0.2")
     other = ("--rule", "share", "--model", "vgpmil")
-    assert "for the model probit" in refused("fit", table, *label, *other)
+    assert "for the models probit and mi-logistic" in refused("fit", table, *label, *other)

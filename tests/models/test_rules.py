@@ -16,6 +16,7 @@ from bagwise.core.links import Probit
 from bagwise.kernels import RBF
 from bagwise.metrics import expected_calibration_error, roc_auc
 from bagwise.models.probit import ProbitSites
+from toy_bags import pair_bags, share_bags
 
 FIXED: dict[str, Any] = {
     "kernel": RBF(4.0, 4.0),
@@ -24,28 +25,6 @@ FIXED: dict[str, Any] = {
     "random_state": 0,
 }
 SHARE: dict[str, Any] = FIXED | {"rule": bw.Share(std=0.05)}
-
-
-def share_bags(n_bags: int, seed: int) -> tuple[bw.Bags, np.ndarray, np.ndarray]:
-    """Bags of 50 with shares known to 5 %, the labels of their instances, and their true shares."""
-    rng = np.random.default_rng(seed)
-    truth = rng.random((n_bags, 50)) < rng.beta(2, 3, (n_bags, 1))
-    X = rng.normal(size=(n_bags, 50, 5))
-    X[..., 0] += 2.5 * truth
-    X[..., 1] += 1.25 * truth
-    share = truth.mean(axis=1)
-    y = np.clip(share + 0.05 * rng.normal(size=n_bags), 0, 1)
-    return bw.Bags.from_list(list(X), y), truth.ravel(), share
-
-
-def pair_bags(n_bags: int, seed: int, n: int = 8) -> tuple[bw.Bags, np.ndarray]:
-    """Bags with 0 to 3 positives; positive are those with two or more."""
-    rng = np.random.default_rng(seed)
-    k = rng.integers(0, 4, n_bags)
-    truth = np.arange(n) < k[:, None]
-    X = rng.normal(size=(n_bags, n, 3))
-    X[..., 0] += 4 * truth
-    return bw.Bags.from_list(list(X), (k >= 2).astype(int)), truth.ravel()
 
 
 @pytest.fixture(scope="module")

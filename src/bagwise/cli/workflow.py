@@ -180,7 +180,9 @@ def build_model(model: str, seed: int, settings: dict[str, Any]) -> Any:
     known = kind._get_param_names()
     for name in settings:
         if name == "rule" and name not in known:
-            raise ValueError(f"--rule is for the model probit; {kind.__name__} knows one rule")
+            raise ValueError(
+                f"--rule is for the models probit and mi-logistic; {kind.__name__} knows one rule"
+            )
         if name not in known:
             raise ValueError(f"{kind.__name__} has no argument {name!r}; it has {', '.join(known)}")
         plain = settings[name] is None or (name == "kernel" and settings[name] == "auto")

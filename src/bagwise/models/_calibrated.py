@@ -36,6 +36,7 @@ from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import Saving
 from bagwise.core.inference.monitor import Callback, Monitor, listening
+from bagwise.core.likelihoods.targets import halves
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected
@@ -219,7 +220,7 @@ class CalibratedMIL(DecidingMIL, abstract=True):
         of_instances = reason_against_instances(
             self.instance_score, ruled[1] or cannot, ruled[1] or of_bags
         )
-        counting = T if counts is None else T & (counts > 0)
+        counting = T if counts is None else halves(T) & (counts > 0)
         refuse_witness_rate(self.witness_rate, of_instances, bags, counting)
         return of_bags, of_instances
 

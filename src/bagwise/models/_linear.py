@@ -21,6 +21,7 @@ from bagwise.core.inference.feature_store import SMALL_BUDGET, free_memory
 from bagwise.core.inference.monitor import Callback, Note
 from bagwise.core.inference.passes import rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.targets import halves
 from bagwise.core.linear.design import Columns, Design
 from bagwise.core.linear.evidence import Fit
 from bagwise.core.links import Logistic
@@ -106,10 +107,12 @@ class LinearMIL(CalibratedMIL, abstract=True):
         counts: Array | None,
         callbacks: Sequence[Callback],
         saving: Saving = NOT_SAVED,
+        reliability: Array | None = None,
     ) -> None:
         reasons = self._reasons_against(bags, T, counts, self._whole, self._costly())
         self._check_width(bags.n_instances, self._n_basis(bags))
         labels = {"the labels": T, "the instance labels": known, "the weights of bags": counts}
+        labels |= {} if reliability is None else {"the reliabilities of labels": reliability}
         session = Session.begin(self, bags, labels, saving)
         prepared = session.prepared or stage.prepared_columns(self._columns(bags, T, rng), rng)
         monitor = session.monitor(prepared, callbacks)
@@ -117,12 +120,12 @@ class LinearMIL(CalibratedMIL, abstract=True):
         def work() -> None:
             columns = stage.restored_columns(prepared, self.kernel, rng)
             design = self._design(bags, T, known, counts, columns)
-            solve = partial(self._solve, design, rng)
-            found = stage.watched(monitor, self._stage, solve, rng)
+            design.data.reliability = reliability
+            found = stage.watched(monitor, self._stage, partial(self._solve, design, rng), rng)
             stage.store(self, found, found["posterior"])
-            seed = self.posterior_.seed
-            refit = partial(refitted_linear, self, bags, T, counts, seed, monitor)
-            self._calibrate(bags, T, known, counts, reasons, seed, monitor, refit)
+            told = (self.posterior_.seed, monitor)
+            refit = partial(refitted_linear, self, bags, T, counts, *told, reliability)
+            self._calibrate(bags, T, known, counts, reasons, *told, refit)
 
         session.do(work, monitor)
 
@@ -275,7 +278,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
         if self.kernel is None:
             return Columns.all(shift, scale)
         self.kernel.check_features(bags.n_features)
-        group = np.repeat(T, bags.sizes).astype(np.int64)
+        group = np.repeat(halves(T), bags.sizes).astype(np.int64)
         basis = kmeans_points(
             ScaledRows(bags.X, shift, scale, np.float64), group, self.n_basis, rng
         )

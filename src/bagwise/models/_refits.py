@@ -249,13 +249,15 @@ def refitted_linear(
     counts: Array | None,
     seed: int,
     monitor: Monitor,
+    reliability: Array | None,
     kept: NDArray[np.intp],
 ) -> Scorer:
     """A fit of a linear model to some of the bags, with what it has learned where it can."""
     refit = clone(model).set_params(**model._learned())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
-        fit_part(refit, model, bags, T, counts, seed, monitor, kept)
+        how = {} if reliability is None else {"reliability": reliability[kept]}
+        fit_part(refit, model, bags, T, counts, seed, monitor, kept, **how)
     return partial(scores, refit)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +15,8 @@ from bagwise.bags.labels import in_bag_order
 from bagwise.bags.messages import show
 from bagwise.core.calibration.conformal import LeftOutBags
 from bagwise.core.files.modelfile import register
+from bagwise.core.inference.checkpoints import Saving
+from bagwise.core.inference.monitor import Callback
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted
 from bagwise.core.likelihoods.count_rule import CountRule
@@ -22,8 +25,7 @@ from bagwise.core.links import Link
 from bagwise.core.posteriors.given_labels import BagDraws
 from bagwise.core.posteriors.ruled import RulePredictor
 from bagwise.distributed import DaskBags
-from bagwise.models._calibrated import Reasons
-from bagwise.models._gaussian_process import GaussianProcessMIL
+from bagwise.models._calibrated import CalibratedMIL, Reasons
 from bagwise.models.bag_weights import sample_weights
 from bagwise.models.inputs import bags_to_predict, labels_for
 
@@ -35,11 +37,41 @@ register(AtLeast)
 register(Share)
 
 
-class RuledMIL(GaussianProcessMIL, abstract=True):
-    """Labels by a `rule`; without one a bag is positive if at least one instance is."""
+class RuledMIL(CalibratedMIL, abstract=True):
+    """Labels by a `rule`; without one a bag is positive if at least one instance is.
+
+    To stand before the kind of model among the parents of a class.
+    """
 
     rule: Any
     _unsure = False  # labels have reliabilities, which the fit is told
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        reliability: ArrayLike | None = None,
+        positive: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_minutes: float = 5.0,
+        resume: str | os.PathLike[str] | None = None,
+        callbacks: Sequence[Callback] = (),
+        client: Any = None,
+    ) -> Self:
+        """Fit from bag labels; other arguments are those of `VGPMIL.fit`.
+
+        `reliability` is the probability that each bag's label is right, one number per bag in the
+        order of the bags, or in a pandas Series as `y`: for a `rule` about numbers of positives,
+        such as `bagwise.AtLeast(1)`. A class that is wrong is the other one, a share that is wrong
+        may be any.
+        """
+        saving = Saving(checkpoint, checkpoint_minutes, resume)
+        told = {"sample_weight": sample_weight, "positive": positive, "callbacks": callbacks}
+        if reliability is not None:
+            told["reliability"] = self._reliabilities(X, reliability)
+        return self._fit(X, y, client, **told, saving=saving)
 
     @property
     def _rule(self) -> BagRule | None:
@@ -94,11 +126,6 @@ class RuledMIL(GaussianProcessMIL, abstract=True):
         super()._check_parameters()
         if self._rule is None:
             return
-        if self.inference == "gibbs":
-            raise ValueError(
-                f"inference='gibbs' draws labels by the rule 'at least one'; with rule="
-                f"{self.rule!r} use inference='vi' or 'laplace'"
-            )
         if self.bag_score == "noisy-or" or (self._shares and self.bag_score != "auto"):
             use = "'auto'" if self._shares else "'auto', 'joint', 'max' or 'calibrated'"
             raise ValueError(
@@ -156,8 +183,8 @@ class RuledMIL(GaussianProcessMIL, abstract=True):
         if self._rule is None:
             raise ValueError(
                 "reliability= needs a rule about numbers of positives: "
-                "ProbitVGPMIL(rule=bagwise.AtLeast(1)); VGPMIL(H=100) is for labels that are all "
-                "equally reliable"
+                f"{type(self).__name__}(rule=bagwise.AtLeast(1)); VGPMIL(H=100) is for labels that "
+                "are all equally reliable"
             )
         if isinstance(X, DaskBags):
             raise ValueError(

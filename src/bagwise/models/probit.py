@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from bagwise.core.inference.checkpoints import Saving
-from bagwise.core.inference.monitor import Callback
 from bagwise.core.inference.stats import (
     Chunk,
     ClimbableSites,
@@ -28,6 +24,7 @@ from bagwise.core.likelihoods.rules import AT_LEAST_ONE
 from bagwise.core.links import Probit
 from bagwise.core.parameters import check_integer
 from bagwise.kernels import Kernel
+from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
 from bagwise.models._rules import RuledMIL
 
@@ -75,7 +72,7 @@ class ProbitSites(ClimbableSites):
         return self.folded.derivatives(chunk, m, c0)
 
 
-class ProbitVGPMIL(RuledMIL, alias="probit"):
+class ProbitVGPMIL(RuledMIL, GaussianProcessMIL, alias="probit"):
     """Gaussian-process MIL with the probit link: MIL-GP-Probit [W21].
 
     Parameters are those of `VGPMIL` without `H` (bag labels are exact), and
@@ -121,39 +118,17 @@ class ProbitVGPMIL(RuledMIL, alias="probit"):
         self.thin = thin
         self.rule = rule
 
-    def fit(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        *,
-        sample_weight: ArrayLike | None = None,
-        reliability: ArrayLike | None = None,
-        positive: Any = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_minutes: float = 5.0,
-        resume: str | os.PathLike[str] | None = None,
-        callbacks: Sequence[Callback] = (),
-        client: Any = None,
-    ) -> Self:
-        """Fit from bag labels, as `VGPMIL.fit` does.
-
-        `reliability` is the probability that each bag's label is right, one number per bag in the
-        order of the bags, or in a pandas Series as `y`: for a `rule` about numbers of positives,
-        such as `bagwise.AtLeast(1)`. A class that is wrong is the other one, a share that is wrong
-        may be any.
-        """
-        saving = Saving(checkpoint, checkpoint_minutes, resume)
-        told = {"sample_weight": sample_weight, "positive": positive, "callbacks": callbacks}
-        if reliability is not None:
-            told["reliability"] = self._reliabilities(X, reliability)
-        return self._fit(X, y, client, **told, saving=saving)
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_integer("n_samples", self.n_samples, at_least=4)
         check_integer("n_chains", self.n_chains, at_least=1)
         check_integer("burn_in", self.burn_in, at_least=0)
         check_integer("thin", self.thin, at_least=1)
+        if self._rule is not None and self.inference == "gibbs":
+            raise ValueError(
+                f"inference='gibbs' draws labels by the rule 'at least one'; with rule="
+                f"{self.rule!r} use inference='vi' or 'laplace'"
+            )
 
     def _parts(self, init: Init = None) -> Parts:
         likelihood = self._ruled(Probit())

@@ -406,7 +406,7 @@ def test_alphas_whose_evidence_is_no_evidence_are_refused() -> None:
 
 
 def test_no_usable_alpha_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(penalty_module, "usable", lambda mode: False)
+    monkeypatch.setattr(penalty_module, "usable", lambda mode, highest: False)
     with pytest.raises(FloatingPointError, match=r"no alpha from 0.1 to 1e\+04.*alpha='cv'"):
         fit_evidence(make_design(), LIKELIHOOD, max_iter=100, tol=1e-3)
 

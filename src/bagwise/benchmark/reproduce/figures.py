@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,6 @@ WIDTH, HEIGHT = 4.4, 3.3  # inches of a panel
 MARKS = "osD^vPX"
 NO_MATPLOTLIB = "No picture: drawing needs matplotlib (pip install 'bagwise[plot]')."
 Place = tuple[str, str]  # a setting and one of its measures
-Values = Callable[[Place], tuple[float, float]]  # mean and standard deviation over rows
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def can_draw() -> bool:
 
 
 def draw(picture: Picture, rows: Sequence[Row], path: Path) -> None:
-    """Draw the means of the rows of one table, with their standard deviations."""
+    """Draw the means of the rows of one table, shaded from the lowest to the highest."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -97,12 +96,14 @@ def draw(picture: Picture, rows: Sequence[Row], path: Path) -> None:
     FigureCanvasAgg(figure).print_png(path, metadata={"Software": None})
 
 
-def spread(rows: Sequence[Row], place: Place) -> tuple[float, float]:
-    """Mean and standard deviation of a measure of a setting; NaN where it was not run."""
+def spread(rows: Sequence[Row], place: Place) -> tuple[float, float, float]:
+    """Mean, lowest and highest of a measure of a setting; NaN where it was not run."""
     setting, measure = place
     found = [row[measure] for row in rows if row["model"] == setting and measure in row]
     values: NDArray[np.float64] = np.array([v for v in found if v is not None], dtype=np.float64)
-    return (float(values.mean()), float(values.std())) if values.size else (np.nan, np.nan)
+    if not values.size:
+        return np.nan, np.nan, np.nan
+    return float(values.mean()), float(values.min()), float(values.max())
 
 
 def _curves(ax: Axes, panel: Curves, rows: Sequence[Row]) -> None:
@@ -112,14 +113,14 @@ def _curves(ax: Axes, panel: Curves, rows: Sequence[Row]) -> None:
         at = np.array(panel.x, dtype=np.float64)
     width = 0.8 / len(panel.series)
     for i, (name, places) in enumerate(panel.series.items()):
-        mean, std = np.array([spread(rows, place) for place in places]).T
+        mean, low, high = np.array([spread(rows, place) for place in places]).T
         colour = SERIES[i % len(SERIES)]
         if panel.bars:
             ax.bar(at + (i + 0.5) * width - 0.4, mean, width, color=colour, label=name)
             continue
         ax.plot(at, mean, color=colour, marker=MARKS[i % len(MARKS)], ms=4, lw=1.5, label=name)
-        if np.any(std > 0):
-            ax.fill_between(at, mean - std, mean + std, color=colour, alpha=0.15, lw=0)
+        if np.any(high > low):
+            ax.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)
     if not numbers:
         ax.set_xticks(at, [str(x) for x in panel.x])
     ax.set(xlabel=panel.xlabel, ylabel=panel.ylabel)

@@ -161,7 +161,9 @@ def froc(name: str, settings: list[str], points: tuple[float, ...]) -> Picture:
     """The free-response ROC curves of some settings."""
     series = over_measures(settings, [found(fp) for fp in points])
     curves = Curves("false positives per volume", "share of lesions found", points, series)
-    return Picture(name, "Free-response ROC of test volumes", [curves])
+    return Picture(
+        name, "Free-response ROC of test volumes; shaded: lowest to highest of repeats", [curves]
+    )
 
 
 def _synthetic_scans(plan: Plan) -> Problem:

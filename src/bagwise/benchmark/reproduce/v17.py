@@ -177,7 +177,11 @@ def mixed(plan: Plan) -> Table:
     curves = Curves(
         "bags with all instances labelled, %", AP, shares, over_measures(list(settings), names)
     )
-    picture = Picture("fig4", "Instance AP on test bags by the share of labelled bags", [curves])
+    picture = Picture(
+        "fig4",
+        "Instance AP on test bags by the share of labelled bags; shaded: all repeats",
+        [curves],
+    )
     title = "Figure 4: mixed supervision"
     return Table("fig4", title, names, rows, (), notes, pictures=[picture])
 

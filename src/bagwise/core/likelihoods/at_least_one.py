@@ -54,6 +54,7 @@ class BagLikelihood:
 
     takes_weights = True  # rows may stand for others
     fewest = 1  # positives that make a bag positive
+    highest = 0.0  # what log p(T_b | z_b) may be at most
 
     def __init__(self, link: Link, H: float = np.inf) -> None:
         if not isinstance(H, int | float | np.number) or not H > 1:

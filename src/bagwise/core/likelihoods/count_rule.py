@@ -47,6 +47,7 @@ class CountRule(BagLikelihood):
         super().__init__(link, H)
         self.rule = rule
         self.fewest = rule.fewest
+        self.highest = max(rule.highest, 0.0)
         self._least_reliable = 0.0
 
     def with_H(self, H: float) -> CountRule:

@@ -30,6 +30,7 @@ class BagRule(ABC):
 
     shares: ClassVar[bool] = False  # labels are numbers from 0 to 1, not one of two classes
     fewest: int = 1  # positives that a bag of the positive class has, where labels are classes
+    highest: float = 0.0  # what log p(label | k) may be at most
 
     @abstractmethod
     def log_label(self, k: Array, n: Array, label: Array, reliability: Array | float) -> Array:
@@ -88,6 +89,11 @@ class Share(BagRule):
                 f"std of Share is the standard deviation of shares, which lie from 0 to 1; got "
                 f"{self.std!r}; give 0.05 for shares that are known to 5 %"
             )
+
+    @property
+    def highest(self) -> float:  # type: ignore[override]
+        """log of the density at its peak."""
+        return -float(np.log(self.std * np.sqrt(2 * np.pi)))
 
     def log_label(self, k: Array, n: Array, label: Array, reliability: Array | float) -> Array:
         """log of a normal density, with one of a uniform one where the label may be wrong."""

@@ -185,7 +185,8 @@ def dual(design: Design, alpha: Array) -> Coordinates:
         span, size = spanned(design.matrix() * root), 1.0
     data, r = design.data, len(span.s)
     labels = (data.offsets, data.T, data.known, data.chunk_size)
-    rows = TrainingData(span.U * (size * span.s), *labels, counts=data.counts)
+    F = span.U * (size * span.s)
+    rows = TrainingData(F, *labels, counts=data.counts, reliability=data.reliability)
     sweeper = rows.sweeper(Columns.all(np.zeros(r), np.ones(r)))
     return Coordinates(sweeper, np.ones(r), root, span.V)
 

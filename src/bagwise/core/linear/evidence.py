@@ -128,8 +128,14 @@ class Pace:
 
 
 def start_intercept(design: Design) -> float:
-    """Intercept at which a bag of average size is as likely positive as negative."""
+    """Intercept at which a bag of average size is as likely positive as negative.
+
+    Where labels are shares, that at which so many instances are positive.
+    """
     data = design.data
+    if data.T.dtype != bool:
+        share = float(np.clip(np.average(data.T, weights=data.counts), 0.01, 0.99))
+        return float(np.log(share) - np.log1p(-share))
     rows = len(data.X) if data.row_counts is None else float(np.sum(data.row_counts))
     size = rows / data.n_counted
     return float(np.log(np.expm1(np.log(2) / size)))

@@ -15,6 +15,7 @@ from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Note
 from bagwise.core.inference.stats import FoldedLikelihood
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.likelihoods.targets import halves
 from bagwise.core.linalg import try_cholesky
 from bagwise.core.linear.design import Design, whitened
 from bagwise.core.linear.evidence import NEWTON_STEPS, NO_MODE, Fit, ignore, start_intercept
@@ -44,7 +45,8 @@ def fit_alpha(
     precisions = np.full(design.shape[1], alpha)
     coordinates = whitened(design, precisions)
     start = (np.zeros(design.shape[1]), start_intercept(design))
-    enough = -SEPARATED * design.data.n_counted if alpha == 0 else np.inf
+    certain = (likelihood.highest - SEPARATED) * design.data.n_counted
+    enough = certain if alpha == 0 else np.inf
     mode = find_mode(
         likelihood,
         coordinates,
@@ -130,7 +132,7 @@ class EvidenceSearch:
         coordinates = whitened(self.design, np.full(self.design.shape[1], np.exp(log_alpha)))
         start = self.cold if cold else self.start
         mode = find_mode(self.likelihood, coordinates, *start, max_iter=self.max_iter)
-        if not usable(mode):
+        if not usable(mode, self.likelihood.highest * self.design.data.n_counted):
             return -np.inf
         self.start = (mode.w, mode.b)
         if self.best is None or mode.evidence > self.mode.evidence:
@@ -138,16 +140,17 @@ class EvidenceSearch:
         return mode.evidence
 
 
-def usable(mode: Mode) -> bool:
+def usable(mode: Mode, highest: float = 0.0) -> bool:
     """Whether a mode may speak for its alpha: Laplace's approximation can be a fair one.
 
     Refused are saddles; modes just parting, whose evidence diverges (see `least_precision`); and
-    evidence above 1, which is more than certainty: labels of bags that are far apart leave the
-    intercept, whose prior has density 1, undetermined over more than a unit.
+    log evidence above the `highest` that labels may have, 0 for classes: more than certainty.
+    Labels of bags that are far apart leave the intercept, whose prior has density 1, undetermined
+    over more than a unit.
     """
     if try_cholesky(mode.P) is None or mode.least_precision < PARTING:
         return False
-    return mode.evidence <= 0
+    return mode.evidence <= highest
 
 
 def golden_section(
@@ -214,11 +217,12 @@ def choose_alpha(
     Also whether all modes were reached on the way.
     """
     bags = design.data.counting
-    T = design.data.T[bags]
+    T = halves(design.data.T[bags])
     fewest = int(min(np.sum(T), np.sum(~T)))
     if fewest < 2:
         raise ValueError(
-            f"alpha='cv' needs at least 2 bags of each class, got {fewest}; use alpha='evidence'"
+            f"alpha='cv' needs at least 2 bags of each class, of shares on each side of their "
+            f"median, got {fewest}; use alpha='evidence'"
         )
     folds = StratifiedKFold(
         min(N_FOLDS, fewest), shuffle=True, random_state=int(rng.integers(2**31))
