@@ -13,6 +13,10 @@ class NearChanceWarning(UserWarning):
     """
 
 
+class ConstantFeaturesWarning(NearChanceWarning):
+    """No instance of a fit differs from another, whatever the labels are."""
+
+
 class ShiftWarning(UserWarning):
     """Bags to predict look unlike those that the model was fitted to."""
 

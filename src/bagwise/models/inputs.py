@@ -19,7 +19,7 @@ from bagwise.bags.missing import refuse_missing
 from bagwise.bags.rows import column_range, warn_of_missing_codes
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.core.parameters import check_dtype
-from bagwise.core.warnings import NearChanceWarning, called_by, warn_user
+from bagwise.core.warnings import ConstantFeaturesWarning, called_by, warn_user
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -88,7 +88,7 @@ def bags_to_fit(estimator: Any, X: Any, y: ArrayLike | None) -> Bags:
             f"all {count(bags.n_features, 'feature')} have one value in all instances (the first "
             f"{low[0]:g}), so that no instance differs from another, and models learn nothing from "
             "them; check which columns are features",
-            NearChanceWarning,
+            ConstantFeaturesWarning,
         )
     return bags
 
