@@ -238,3 +238,10 @@ def test_remedies_near_chance_are_options_and_not_so_already(tmp_path: Path) -> 
     assert "--set mean=learn" in line and "--set n_inducing=20" in line
     assert "--model mirvm" in line and "MIRVM" not in line
     assert "learn_hyperparameters" not in line
+
+
+def test_a_table_of_places_alone_says_what_its_columns_were_taken_for(tmp_path: Path) -> None:
+    frame = table(8, 0).rename(columns={"f0": "x", "f1": "y", "f2": "z"})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    said = refused("fit", tmp_path / "t.csv", "--label", "lab", "--positive", "yes")
+    assert "'x', 'y', 'z' have other meanings" in said and "--features" in said

@@ -188,9 +188,11 @@ def pick_features(
     if not usable and len(lists) == 1:
         usable, left = lists, [c for c in left if c not in lists]
     if not usable:
+        among = f" among {show_names(others)}" if others else ""
+        taken = f" ({show_names(columns.named())} have other meanings)" if columns.named() else ""
         raise TableError(
-            f"{source} has no numeric columns left for features among {show_names(others)}; name "
-            "them, or a pattern",
+            f"{source} has no numeric columns left for features{among}{taken}; name them, or a "
+            "pattern",
             argument="features",
         )
     notes = [Note(f"features: {_count(usable)}", "all other numeric columns", "features")]
@@ -223,7 +225,7 @@ def _by_pattern(others: list[str], patterns: Sequence[str], source: str) -> list
         if not hits and not pattern.startswith("!"):
             raise TableError(
                 f"no column of {source} matches the features {pattern!r}; the columns left are "
-                f"{show_names(others)}"
+                f"{show_names(others) if others else 'none'}"
             )
         chosen += [c for c in hits if c not in chosen]
     return chosen
