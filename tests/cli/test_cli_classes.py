@@ -92,3 +92,14 @@ def test_what_is_for_two_classes_says_so(folder: Path) -> None:
     assert "among the model's classes" in refused("evaluate", model, other)
     frame.assign(label=frame.groupby("bag").ngroup() + 0.5).to_csv(other, index=False)
     assert "labels must be classes" in refused("fit", other, *FIT, "-o", out)
+
+
+def test_a_model_of_several_classes_is_inspected_class_by_class(folder: Path) -> None:
+    found = json.loads(good("inspect", folder / "m.bagwise", "--json"))
+    assert found["classes"] == ["bee", "cow", "owl"] == list(found["of_class"])
+    assert found["fitted"]["data"]["name"] == "t.csv" and "trained_bags" not in found["fitted"]
+    cow = found["of_class"]["cow"]
+    assert cow["positive"] == "cow" and cow["n_inducing"] == 10
+    assert cow["arguments"]["inducing"].startswith("array of shape (10, ")
+    shown = good("inspect", folder / "m.bagwise")
+    assert shown.count("the rest") == 3 and shown.count("fitted on") == 1

@@ -16,7 +16,7 @@ from bagwise.bags.subsets import check_test_size
 from bagwise.cli.decisions import NOVELTY
 from bagwise.cli.errors import say
 from bagwise.cli.missing import fill_to_fit, for_fit
-from bagwise.cli.output import print_grid, print_json
+from bagwise.cli.output import print_grid, print_json, show_model
 from bagwise.cli.prediction_frames import check_free
 from bagwise.cli.sources import naming
 from bagwise.cli.workflow import Fitted, bag_values, build_model
@@ -26,6 +26,7 @@ from bagwise.io.write_tables import write_table
 from bagwise.metrics.intervals import share_interval, units_of
 from bagwise.models.metadata import id_hashes
 from bagwise.models.one_vs_rest import OneVsRestMIL
+from bagwise.report.model_card import HIDDEN, describe_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,6 +169,30 @@ def show_class_fit(fitted: Fitted, path: str, json: bool) -> None:
     if fitted.held_out is not None:
         show_class_scores(fitted.held_out, heading="Held-out bags")
     say(f"wrote {path}: OneVsRestMIL of {kind}, classes {', '.join(classes)}")
+
+
+def describe_classes(model: OneVsRestMIL) -> dict[str, Any]:
+    """What a model of several classes is, as plain values: a card for each class."""
+    classes = [str(c) for c in model.classes_.tolist()]
+    cards = [
+        describe_model(one) | {"classes": ["the rest", name], "positive": name}
+        for name, one in zip(classes, model.estimators_, strict=True)
+    ]
+    fitted = dict(getattr(model, "metadata_", {}))
+    about = {"model": "OneVsRestMIL", "estimator": type(model.estimator).__name__}
+    return about | {
+        "classes": classes,
+        "of_class": dict(zip(classes, cards, strict=True)),
+        "fitted": {k: v for k, v in fitted.items() if k not in HIDDEN},
+    }
+
+
+def show_classes(found: dict[str, Any]) -> None:
+    """Print the card of each class against the rest; the last says what they were fitted on."""
+    last = found["classes"][-1]
+    for name, card in found["of_class"].items():
+        show_model({**card, "fitted": found["fitted"] if name == last else {}})
+        say("" if name != last else f"{found['model']} of {len(found['of_class'])} classes")
 
 
 # --- Predictions ---------------------------------------------------------------------------------

@@ -305,12 +305,15 @@ def inspect(model: opt.ModelArg, json: opt.Json = False, debug: opt.Debug = Fals
     [cyan]bagwise inspect musk1.bagwise --json[/cyan]
     """
     with user_errors(debug):
+        from bagwise.cli.multiclass import describe_classes, show_classes
         from bagwise.cli.output import print_json, show_model
-        from bagwise.models.persistence import load_two_class
+        from bagwise.models.persistence import load_classes
         from bagwise.report.model_card import describe_model
 
-        found = describe_model(load_two_class(model))
+        fitted = load_classes(model)
+        several = hasattr(fitted, "estimators_")
+        found = (describe_classes if several else describe_model)(fitted)
         if json:
             print_json(found)
         else:
-            show_model(found)
+            (show_classes if several else show_model)(found)

@@ -87,7 +87,7 @@ def load_two_class(path: str | os.PathLike[str]) -> BagClassifierMIL:
     if isinstance(model, OneVsRestMIL):
         raise ModelFileError(
             f"{os.fspath(path)} holds a OneVsRestMIL of {len(model.classes_)} classes, and this "
-            "command is for two; `bagwise predict` and `bagwise evaluate` take it, and for the "
+            "command is for two; `bagwise predict`, `evaluate` and `inspect` take it, and for the "
             "rest fit one class against the others with a column of 0 and 1"
         )
     return _two_class(model, path)

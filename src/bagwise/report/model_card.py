@@ -12,7 +12,7 @@ from bagwise.io.class_labels import class_names
 from bagwise.kernels import Kernel
 
 MAX_WEIGHTS = 20
-_HIDDEN = ("trained_bags", "trained_groups")  # of use to the program only
+HIDDEN = ("trained_bags", "trained_groups")  # of use to the program only
 
 
 def selected(about: dict[str, Any]) -> str | None:
@@ -36,7 +36,9 @@ def describe_model(model: Any) -> dict[str, Any]:
     classes = class_names(model)
     defaults = type(model)().get_params(deep=False)
     given = {
-        k: repr(v) for k, v in model.get_params(deep=False).items() if repr(v) != repr(defaults[k])
+        k: _argument(v)
+        for k, v in model.get_params(deep=False).items()
+        if _argument(v) != _argument(defaults[k])
     }
     kernel = getattr(model, "kernel_", None) or getattr(model, "kernel", None)
     fitted = getattr(model, "metadata_", {})
@@ -58,8 +60,17 @@ def describe_model(model: Any) -> dict[str, Any]:
         "threshold": describe_threshold(model),
         **describe_fit(model),
         "selected": selected_features(model),
-        "fitted": {k: v for k, v in fitted.items() if k not in _HIDDEN},
+        "fitted": {k: v for k, v in fitted.items() if k not in HIDDEN},
     }
+
+
+def _argument(value: Any) -> str:
+    """An argument as text; of an array its shape.
+
+    >>> _argument(np.zeros((200, 3))), _argument("kmeans")
+    ('array of shape (200, 3)', "'kmeans'")
+    """
+    return f"array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
 
 
 def describe_threshold(model: Any) -> dict[str, Any] | None:
