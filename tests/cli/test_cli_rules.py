@@ -47,7 +47,7 @@ def test_shares_from_a_table_to_a_table(table: Path, tmp_path: Path) -> None:
     good("predict", model, table, "--bag", "slide", "--given-labels", "-o", out, "-f")
     cellwise = pd.read_csv(out)
     assert {"p_mean", "p_given_labels", "bag_share_mean"} <= set(cellwise)
-    assert "predict_share" in run("evaluate", model, table, "--bag", "slide").stderr
+    assert "share_mean" in run("evaluate", model, table, "--bag", "slide").stderr
 
 
 def test_at_least_some_with_reliabilities(table: Path, tmp_path: Path) -> None:

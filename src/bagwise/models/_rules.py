@@ -60,7 +60,7 @@ class RuledMIL(CalibratedMIL, abstract=True):
         callbacks: Sequence[Callback] = (),
         client: Any = None,
     ) -> Self:
-        """Fit from bag labels; other arguments are those of `VGPMIL.fit`.
+        """Fit from bag labels, as `VGPMIL.fit` does.
 
         `reliability` is the probability that each bag's label is right, one number per bag in the
         order of the bags, or in a pandas Series as `y`: for a `rule` about numbers of positives,

@@ -221,8 +221,8 @@ def choose_alpha(
     fewest = int(min(np.sum(T), np.sum(~T)))
     if fewest < 2:
         raise ValueError(
-            f"alpha='cv' needs at least 2 bags of each class, of shares on each side of their "
-            f"median, got {fewest}; use alpha='evidence'"
+            f"alpha='cv' needs at least 2 bags of each class, got {fewest} (shares are cut at "
+            "their median); use alpha='evidence'"
         )
     folds = StratifiedKFold(
         min(N_FOLDS, fewest), shuffle=True, random_state=int(rng.integers(2**31))
