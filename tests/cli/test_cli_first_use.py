@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
+from bagwise.bags.number_text import dressed_numbers, has_decimal_commas
 from bagwise.io.tables import read_table
 from command_line import good, refused, run
 
@@ -245,3 +246,71 @@ def test_a_table_of_places_alone_says_what_its_columns_were_taken_for(tmp_path: 
     frame.to_csv(tmp_path / "t.csv", index=False)
     said = refused("fit", tmp_path / "t.csv", "--label", "lab", "--positive", "yes")
     assert "'x', 'y', 'z' have other meanings" in said and "--features" in said
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"{100 + i}A" for i in range(20)],
+        [f"{i:04d}P" for i in range(20)],
+        [f"{i % 3 + 16}S" for i in range(20)],
+        ["20x", "40x"] * 10,
+        [f"{i + 4}th" for i in range(20)],
+        [f"{i + 1} Jan" for i in range(20)],
+        [f"555 {100 + i}" for i in range(20)],
+    ],
+    ids=["codes", "padded", "names", "magnification", "ordinals", "dates", "telephones"],
+)
+def test_names_that_begin_with_numbers_are_text(cells: list[str]) -> None:
+    """They stopped a fit as numbers with units."""
+    assert dressed_numbers(cells) is None and not has_decimal_commas(cells)
+
+
+def test_money_is_no_text() -> None:
+    for cells in (
+        ["$215", "$3"],
+        ["1.977,49 €", "554,35 €"],
+        ["€1234.50", "€3"],
+        ["-3.5 °C", "2 °C"],
+    ):
+        assert dressed_numbers(cells).what == "units"
+
+
+def test_thousands_are_no_decimals(tmp_path: Path) -> None:
+    """Told to take the comma for the decimal sign, people got prices divided by a thousand."""
+    rows = table(20, 0)
+    rows["price"] = [f"{1000 + 37 * i:,}" for i in range(len(rows))]
+    rows.to_csv(tmp_path / "t.tsv", index=False, sep="\t")
+    assert "thousands separators" in refused("fit", tmp_path / "t.tsv", *FIT)
+    said = refused("fit", tmp_path / "t.tsv", *FIT, "--decimal", ",")
+    assert "decimal points in the columns 'f0', 'f1', 'f2'" in said
+
+
+def test_a_comma_between_columns_is_not_advised_for_decimals(tmp_path: Path) -> None:
+    rows = table(20, 0)
+    rows["price"] = rows["f0"].map(lambda v: f"{v:.2f}".replace(".", ","))
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    said = refused("fit", tmp_path / "t.csv", *FIT)
+    assert "leave columns out ('!price') (--features)" in said and "--decimal" not in said
+
+
+def test_ids_that_differ_in_case_or_spaces_are_told(tmp_path: Path) -> None:
+    rows = table(20, 0)
+    rows.loc[0, "bag"], rows.loc[1, "bag"] = " b0", "B0"
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match=r"' b0', 'B0', 'b0' are bags of their own"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_titles_and_empty_columns_of_spreadsheets(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("Our cells,,,\nbag,lab,f0,\nb0,yes,1,\n")
+    assert "delete empty columns, and lines above the names such as a title" in refused("fit", path)
+
+
+def test_columns_are_named_not_given() -> None:
+    frame = table(6, 0)
+    with pytest.raises(TypeError, match="bag must be the name of one column, got a list; join"):
+        bw.Bags.from_frame(frame, bag=["bag", "lab"], label="lab")
+    with pytest.raises(TypeError, match="label must be the name of one column, got a Series; put"):
+        bw.Bags.from_frame(frame, bag="bag", label=frame["lab"])

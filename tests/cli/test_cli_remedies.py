@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
-from bagwise.bags.inputs import has_decimal_commas
+from bagwise.bags.number_text import has_decimal_commas
 from bagwise.cli import main, sources
 from bagwise.cli.errors import describe
 from bagwise.cli.options import refuse_beside_scheduler

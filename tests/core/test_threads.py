@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from threadpoolctl import ThreadpoolController
 import bagwise as bw
 from bagwise.core import threads
 from bagwise.core.inference import passes
+from bagwise.core.posteriors import points
 from bagwise.core.threads import in_threads, suitable_threads
 from toy_bags import separable_bags
 
@@ -196,3 +198,14 @@ def test_threads_change_no_digit_of_fits_and_predictions(
     assert used and set(used) <= {2, 3}
     for one, other in zip(alone, shared, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # that threads and forks do not mix
+@pytest.mark.parametrize(("room", "lock"), [(threads, "_CHANGING"), (points, "_keeping")])
+def test_a_child_does_not_wait_for_threads_that_it_has_not(room: Any, lock: str) -> None:
+    with getattr(room, lock):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if getattr(room, lock).acquire(timeout=20) else 1)
+    assert os.waitpid(child, 0)[1] == 0

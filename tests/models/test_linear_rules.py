@@ -142,6 +142,21 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.coef_, model.coef_)
     with pytest.raises(ValueError, match="reliabilities"):
         again.fit(bags, reliability=np.where(np.arange(20) % 3, 1.0, 0.9), resume=tmp_path / "c")
+    with pytest.raises(ValueError, match="reliabilities"):  # which were silently taken over
+        again.fit(bags, resume=tmp_path / "c")
+
+
+@pytest.mark.parametrize("model", [bw.MILogisticRegression, bw.ProbitVGPMIL])
+def test_at_least_one_is_predicted_as_the_usual_rule(model: Any) -> None:
+    """Numbers of positives are averaged over fewer points: P(bag) was off by .004."""
+    bags = pair_bags(12, 0)[0]
+    how = {"bag_score": "joint", "random_state": 0}
+    more = {"kernel": bw.kernels.RBF(), "n_inducing": 8} if model is bw.ProbitVGPMIL else {}
+    usual, ruled = (model(rule=rule, **how, **more) for rule in ("at_least_one", bw.AtLeast(1)))
+    usual.fit(bags)
+    ruled.fit(bags)
+    ruled.posterior_ = usual.posterior_
+    np.testing.assert_allclose(ruled.predict_proba(bags), usual.predict_proba(bags), rtol=1e-12)
 
 
 def test_wrong_questions() -> None:
@@ -150,6 +165,6 @@ def test_wrong_questions() -> None:
         bw.MILogisticRegression().fit(bags, reliability=np.ones(12))
     with pytest.raises(ValueError, match="rule must be 'at_least_one'"):
         bw.MILogisticRegression(rule="most").fit(bags)
-    with pytest.raises(ValueError, match="each side of their median, got 1"):
+    with pytest.raises(ValueError, match="got 1 .shares are cut at their median"):
         few = share_bags(3, 0)[0]
         bw.MILogisticRegression(rule=bw.Share(), alpha="cv").fit(few)

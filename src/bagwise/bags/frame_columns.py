@@ -183,8 +183,23 @@ class ByName:
 BY_NAME: Any = ByName()  # None says that there is no such column
 
 
+def _refuse_values(asked: dict[str, Any]) -> None:
+    """Raise where a column is given by its values, or is to be made of several."""
+    for role, column in asked.items():
+        one = isinstance(column, tuple) or np.ndim(column) == 0  # tuples: names in several levels
+        if role == "coords" or column is BY_NAME or one:
+            continue
+        remedy = "put the values in a column of the table and name that"
+        if isinstance(column, list):
+            remedy = "join the columns to one first, as by df['a'] + '/' + df['b'], and name that"
+        raise TypeError(
+            f"{role} must be the name of one column, got a {type(column).__name__}; {remedy}"
+        )
+
+
 def recognise(df: pd.DataFrame, asked: dict[str, Any], features: Any) -> tuple[dict[str, Any], str]:
     """Columns that were not named, under the names that `to_frame` gives; and what was guessed."""
+    _refuse_values(asked)
     header = [c for c in df.columns if isinstance(c, str)]
     named = [c for role, c in asked.items() if c is not BY_NAME and role != "coords"]
     coords = asked["coords"]

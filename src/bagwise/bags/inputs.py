@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,7 +23,7 @@ from bagwise.bags.checks import (
 )
 from bagwise.bags.labels import refuse_other_row_order
 from bagwise.bags.messages import show
-from bagwise.bags.number_text import EMPTY, LOOKED_AT, NEARLY_ALL, dressed_numbers
+from bagwise.bags.number_text import dressed_numbers, has_decimal_commas
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.bags.subsets import offsets_of
 
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# How tables write numbers with a comma before their decimals, which they hold as text.
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?|(\d+|\d{1,3}(\.\d{3})+)?,\d+)([eE][+-]?\d+)?", re.ASCII)
 REMEDY = (
     "write numbers with a decimal point and without thousands separators, e.g. with "
     "pandas.read_csv(file, sep=';', decimal=',')"
@@ -260,19 +256,6 @@ def _remedy(column: pd.Series) -> str:
     if dressed := dressed_numbers(column):
         return f"it has {dressed.what}, such as {dressed.cell!r:.40}: {PLAIN}"
     return _DUMMIES if str(column.dtype) == "category" else _CONVERT
-
-
-def has_decimal_commas(values: Iterable[Any]) -> bool:
-    """Whether nearly all cells of a column are numbers, and most of those have a decimal comma.
-
-    >>> [has_decimal_commas(v) for v in (["1,5", "-0,25", ""], ["1.5", "2"], ["a, b", "c,1"])]
-    [True, False, False]
-    """
-    text = (v.strip() for v in values if isinstance(v, str))
-    cells = list(islice((v for v in text if v.lower() not in EMPTY), LOOKED_AT))
-    numbers = [v for v in cells if _NUMBER.fullmatch(v)]
-    with_comma = sum("," in v for v in numbers)
-    return 2 * with_comma > len(numbers) >= NEARLY_ALL * len(cells)
 
 
 def frame_column(df: pd.DataFrame, column: Any) -> Array:

@@ -75,7 +75,11 @@ def fit_classes(
         "bagwise": metadata.version("bagwise"),
         **kept,
     }
-    note = f"{len(classes)} classes, each fitted against the rest: {some(classes)}"
+    note = (
+        f"{len(classes)} classes, each fitted against the rest: {some(classes)}; a class that only "
+        "means none of the others, such as normal, has no instances of its own, which are then of "
+        "no class"
+    )
     scores = None if test is None else class_scores(estimator, test)
     return Fitted(estimator, scores, (note, *gaps, *filling))
 

@@ -8,15 +8,17 @@ what is done with a chunk between its products is then done on all cores too.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
+import numpy as np
 from joblib import effective_n_jobs
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
@@ -31,6 +33,16 @@ R = TypeVar("R")
 
 
 _CHANGING = threading.Lock()
+
+
+def _new_lock() -> None:
+    """A child process has no thread that would let go of the lock it was forked with."""
+    global _CHANGING
+    _CHANGING = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 # How many threads may work on chunks: BLAS itself has one where this is more than one.
@@ -70,16 +82,18 @@ def in_threads(work: Callable[[int], R], n: int) -> Iterator[R]:
         yield from map(work, range(n))
         return
 
+    ignored = np.geterr()  # here is ignored there too
+
     def alone(i: int) -> R:
         _CHUNKS_AT_ONCE.set(1)
-        return work(i)
+        with np.errstate(**ignored):
+            return work(i)
 
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[R]] = deque()
         try:
             for i in range(n):
-                # A context of its own: what numpy ignores here it ignores there.
-                waiting.append(pool.submit(copy_context().run, alone, i))
+                waiting.append(pool.submit(alone, i))
                 if len(waiting) > AHEAD * threads:
                     yield waiting.popleft().result()
             while waiting:

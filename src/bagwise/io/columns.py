@@ -136,6 +136,18 @@ def check_bag_column(frame: pd.DataFrame, columns: Columns, notes: Sequence[Note
         )
 
 
+def spellings(ids: Iterable[Any]) -> list[str]:
+    """Ids of bags that differ only in case, or in spaces around them.
+
+    >>> spellings(["b1", "B1 ", "b2"])
+    ['b1', 'B1 ']
+    """
+    kinds: dict[str, list[str]] = {}
+    for text in dict.fromkeys(str(v) for v in ids):
+        kinds.setdefault(text.strip().casefold(), []).append(text)
+    return next((same for same in kinds.values() if len(same) > 1), [])
+
+
 def _recall(
     header: Sequence[str], asked: Columns, old: Columns, taken: set[str], skip: Sequence[str]
 ) -> Columns:

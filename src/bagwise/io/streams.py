@@ -174,4 +174,11 @@ def check_distinct(header: Sequence[str], name: str) -> None:
     """Refuse a table in which a column stands twice."""
     if len(set(header)) < len(header):
         twice = next(name for name, count in Counter(header).items() if count > 1)
-        raise TableError(f"{name} has the column {twice!r:.80} twice; names must be distinct")
+        if not twice.strip():
+            raise TableError(
+                f"{name} has several columns without a name in its first line, which must name all "
+                "columns; delete empty columns, and lines above the names such as a title"
+            )
+        raise TableError(
+            f"{name} has the column {twice!r:.80} twice; names must be distinct: rename one"
+        )

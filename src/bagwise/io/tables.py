@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.bags.inputs import PLAIN, has_decimal_commas
+from bagwise.bags.inputs import PLAIN
 from bagwise.bags.messages import ROW, InputError, show
-from bagwise.bags.number_text import dressed_numbers
+from bagwise.bags.number_text import dressed_numbers, has_decimal_commas, has_decimal_points
 from bagwise.io.columns import (
     ROLES,
     Columns,
@@ -28,6 +29,7 @@ from bagwise.io.columns import (
     is_number,
     pick_features,
     show_names,
+    spellings,
 )
 from bagwise.io.frames import read_frame, require_io
 from bagwise.io.streams import Places, TableError
@@ -109,21 +111,29 @@ def read_table(
     if len(frame) == 0:
         raise TableError(f"{name} has a header but no rows; one row per instance is needed")
     check_bag_column(frame, found, read.notes)
+    signs = (name, decimal, (delimiter or ("\t" if ".tsv" in name else ",")) == ",")
     if feature_names is None:
         if not found.chooses_features():
             others = candidates(frame.columns, found, name)
-            _refuse_decimal_commas(frame, others, name, decimal)
+            _refuse_decimal_commas(frame, others, *signs)
             _refuse_text_for_numbers(frame, others, places)
         chosen, more = pick_features(frame, found, name)
     else:
         chosen, more = _by_name(frame, found, feature_names, name), []
-    _refuse_decimal_commas(frame, [*chosen, *found.coords], name, decimal)
+    _refuse_decimal_commas(frame, [*chosen, *found.coords], *signs)
     X, names = _feature_matrix(frame, chosen, places)
     if feature_names is not None:
         names = _same_length(names, feature_names, name)
     bags = _make_bags(frame, found, X, names, places)
     features = set(chosen)
     rest = read.raw([c for c in frame.columns if c not in features])
+    if same := spellings(bags.ids):
+        warnings.warn(
+            f"{name}: {show_names(same)} are bags of their own, but differ only in case or spaces "
+            "around them; if they are the same, write them alike",
+            UserWarning,
+            stacklevel=2,
+        )
     return Table(bags, rest, replace(found, features=tuple(chosen)), (*read.notes, *more), places)
 
 
@@ -166,17 +176,30 @@ def _refuse_text_for_numbers(frame: pd.DataFrame, columns: Sequence[str], places
 
 
 def _refuse_decimal_commas(
-    frame: pd.DataFrame, columns: Sequence[str], name: str, decimal: str | None
+    frame: pd.DataFrame, columns: Sequence[str], name: str, decimal: str | None, comma: bool
 ) -> None:
-    """Raise where numbers have decimal commas: as text they would be no features."""
+    """Raise where numbers have another decimal sign: as text they would be no features.
+
+    `comma` says that one stands between columns, and cannot be the decimal sign too.
+    """
     text = [c for c in columns if frame[c].dtype.kind not in "iufb"]
     if bad := [c for c in text if has_decimal_commas(frame[c])]:
-        cell = next(v for v in frame[bad[0]] if isinstance(v, str) and "," in v)
+        signs = (",", ".") if decimal == "," else (",",)
+        texts = (v for v in frame[bad[0]] if isinstance(v, str))
+        cell = next(v for v in texts if all(sign in v for sign in signs))
         remedy = "pass ',' as decimal sign, or write numbers with a decimal point"
         if decimal == ",":
             remedy = "write them without thousands separators"
+        elif comma:
+            remedy = f"write numbers with a decimal point, or leave columns out ('!{bad[0]}')"
         raise TableError(
             f"{name} has decimal commas in {_columns(bad)}, such as {cell!r:.40}; {remedy}",
+            argument="features" if comma else "decimal",
+        )
+    if decimal == "," and (bad := [c for c in text if has_decimal_points(frame[c])]):
+        raise TableError(
+            f"{name} has decimal points in {_columns(bad)}, but the decimal sign is ','; write all "
+            "numbers with one sign, or leave that one away",
             argument="decimal",
         )
 

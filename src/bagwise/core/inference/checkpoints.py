@@ -220,7 +220,8 @@ def read_checkpoint(path: str | os.PathLike[str], marks: dict[str, str]) -> Stat
             f"{error}; going on from the one before it, {previous(path)}", UserWarning, stacklevel=2
         )
         state = _read(previous(path))
-    different = [name for name, mark in marks.items() if state["marks"].get(name) != mark]
+    named = dict.fromkeys([*marks, *state["marks"]])
+    different = [name for name in named if state["marks"].get(name) != marks.get(name)]
     if different:
         raise ValueError(
             f"the checkpoint {os.fspath(path)} is of another fit: {', '.join(different)} differ; "

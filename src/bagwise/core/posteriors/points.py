@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,6 +80,16 @@ def _in_turn(n_directions: int) -> NDArray[np.intp]:
 
 _kept: dict[tuple[int, int], Array] = {}  # by dimension and seed, the most points asked for
 _keeping = threading.Lock()
+
+
+def _new_lock() -> None:
+    """A child process has no thread that would let go of the lock it was forked with."""
+    global _keeping
+    _keeping = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
 
 
 def _sobol(n: int, d: int, seed: int, order: Any = slice(None)) -> Array:

@@ -18,6 +18,7 @@ from bagwise.core.likelihoods.at_least_one import Targets
 from bagwise.core.likelihoods.bag_scores import Predicted, log_odds
 from bagwise.core.likelihoods.count_rule import CountRule
 from bagwise.core.likelihoods.counts import Counts
+from bagwise.core.likelihoods.rules import AtLeast
 from bagwise.core.links import Moments
 from bagwise.core.posteriors.given_labels import SPREAD_DRAWS, BagDraws, BagLabels
 from bagwise.core.posteriors.predictor import Predictor
@@ -37,10 +38,12 @@ class RulePredictor(Predictor):
 
     def predicted(self, X: Array, offsets: Array, **asked: Any) -> Predicted:
         """What predictions are made of; `joint` is P(label) of rules whose labels are classes."""
-        joint = asked.get("joint", False) and not self.likelihood.rule.shares
-        readout = asked.get("readout")
-        found = self.posterior.predicted(X, offsets, joint=False, instances=True, readout=readout)
-        of_bags = self._label_moments(X, np.asarray(offsets)) if joint else None
+        rule = self.likelihood.rule
+        joint = asked.get("joint", False) and not rule.shares
+        # P0 of "at least one" is known more exactly than numbers of positives are.
+        one = joint and isinstance(rule, AtLeast) and rule.k == 1
+        found = self.posterior.predicted(X, offsets, **{**asked, "joint": one, "instances": True})
+        of_bags = self._label_moments(X, np.asarray(offsets)) if joint and not one else found.joint
         return replace(found, joint=of_bags, likelihood=self.likelihood)
 
     def given_labels(
