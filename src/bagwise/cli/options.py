@@ -52,7 +52,7 @@ Rule = Annotated[
     str,
     typer.Option(
         help="What the label of a bag means: at-least-one, at-least-2 (or another number), share "
-        "(of positive instances, from 0 to 1), or share:0.1, where it is known to 0.1.",
+        "(of positives, 0 to 1), or share:0.1, known to 0.1; for models probit and mi-logistic.",
     ),
 ]
 Reliability = Annotated[

@@ -201,6 +201,8 @@ def pick_features(
         usable, left = lists, [c for c in left if c not in lists]
     if not usable:
         among = f" among {show_names(others)}" if others else ""
+        if any(c.lower() == "smiles" for c in others):
+            among += " (molecules are read where no bag column is named: each is a bag)"
         taken = f" ({show_names(columns.named())} have other meanings)" if columns.named() else ""
         raise TableError(
             f"{source} has no numeric columns left for features{among}{taken}; name them, or a "
