@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from bagwise.bags.rows import blocks
-from bagwise.core.smoothing import WIDEST, smoothed_logistic, smoothing_rules
+from bagwise.core.smoothing import (
+    LOG_SQRT_2PI,
+    TRAPEZOID_WIDTHS,
+    WIDEST,
+    rare_logistic,
+    smoothed_logistic,
+    smoothing_rules,
+    tilted_logistic,
+    wide_logistic,
+)
 
 Array = NDArray[Any]
 
 SQRT_HALF = 0.7071067811865476
-LOG_SQRT_2PI = 0.9189385332046727
 SQRT_2_OVER_PI = 0.7978845608028654
-TRAPEZOID_WIDTHS = (1.0, 3.0, 9.0)  # classes of single averages, each with steps 0.8 / width
-REACH = 8.0  # standard deviations on either side of an integrand's mode
-NODES_AT_ONCE = 2**17  # times instances, 1 MiB
-FEW_ANGLES, MANY_ANGLES = 6, 24
+FEW_ANGLES, SOME_ANGLES, MANY_ANGLES = 6, 10, 24
 LINKS: dict[str, type[Link]] = {}  # by name; classes add themselves when they are defined
 
 
@@ -37,6 +42,20 @@ class Moments(NamedTuple):
         # In logs, since the ratio of a rare event's moments overflows.
         spread = np.exp(self.log_negative + 0.5 * log_expm1(self.log_ratio))
         return np.where(self.log_ratio <= 0, 0.0, spread)
+
+
+class Tilt(NamedTuple):
+    """log E[P(y = 0 | f)^k], f ~ N(mean, variance), and its derivatives in the mean."""
+
+    log_mass: Array
+    slope: Array
+    curvature: Array  # minus the second derivative
+    third: Array
+    fourth: Array  # 0 where it was not asked for
+
+    def where(self, own: Array) -> Tilt:
+        """Nothing where there is no instance."""
+        return Tilt(*(np.where(own, x, 0.0) for x in self))
 
 
 def log_expm1(x: Array) -> Array:
@@ -59,6 +78,7 @@ class Link(ABC):
 
     name: str  # by which model files know it
     residual_weight: float  # a residual variance kt divides z by sqrt(1 + residual_weight * kt)
+    propagates = False  # whether it has `tilted` averages; else bags are averages over draws
 
     def __init_subclass__(cls) -> None:
         known = LINKS.setdefault(cls.name, cls)
@@ -102,6 +122,10 @@ class Link(ABC):
         over draws of f need it.
         """
 
+    def tilted(self, mean: Array, variance: Array, power: int) -> Tilt:
+        """What expectation propagation asks for, power 1 or 2; NaN where it is not known."""
+        raise NotImplementedError(f"{type(self).__name__} has no tilted averages")
+
     def hazard(self, z: Array) -> Array:
         """r(z) = -l'(z)."""
         return np.exp(self.log_hazard(z))
@@ -111,6 +135,7 @@ class Logistic(Link):
     """P(y = 1 | z) = 1 / (1 + exp(-z)) [V17, Eq. 6]."""
 
     name = "logistic"
+    propagates = True
     residual_weight = float(np.pi / 8)  # MacKay's scaling of a Gaussian-smoothed sigmoid
 
     def log_negative(self, z: Array) -> Array:
@@ -135,14 +160,17 @@ class Logistic(Link):
         left = np.ones(mean.shape, dtype=bool)
         for width in TRAPEZOID_WIDTHS:
             own = left & (sd <= width)
-            rare[own], relative[own] = _rare_moments(distance[own], sd[own], width)
+            rare[own], relative[own] = rare_logistic(distance[own], sd[own], width)
             left &= ~own
-        rare[left], relative[left] = _wide_moments(distance[left], sd[left])
+        rare[left], relative[left] = wide_logistic(distance[left], sd[left])
         common = np.log1p(-np.exp(rare))
         flip = mean <= 0  # the rarer label is the positive one
         relative = np.where(flip, relative + 2 * (rare - common), relative)
         ratio = np.logaddexp(0, relative)
         return Moments(np.where(flip, common, rare), np.where(flip, rare, common), ratio)
+
+    def tilted(self, mean: Array, variance: Array, power: int) -> Tilt:
+        return Tilt(*tilted_logistic(mean, variance, power))
 
     def log_smoothed(self, f: Array, kt: Array, *, second: bool) -> tuple[Array, Array | None]:
         sd = np.sqrt(kt)
@@ -167,6 +195,7 @@ class Probit(Link):
     """P(y = 1 | z) = Phi(z) [W21, Eq. 7]."""
 
     name = "probit"
+    propagates = True
     residual_weight = 1.0
 
     def log_negative(self, z: Array) -> Array:
@@ -198,6 +227,18 @@ class Probit(Link):
         ratio = _probit_log_ratio(z, negative, variance / (1 + variance), MANY_ANGLES)
         return Moments(negative, special.log_ndtr(-z), ratio)
 
+    def tilted(self, mean: Array, variance: Array, power: int) -> Tilt:
+        if power == 2:
+            return _probit_squares_tilted(mean, variance)
+        root = np.sqrt(1 + variance)
+        z = mean / root
+        r = self.hazard(z)
+        third, fourth = probit_cumulants(z)
+        curvature = r * self.ratios(z, r)[0]
+        return Tilt(
+            special.log_ndtr(-z), -r / root, curvature / root**2, third / root**3, fourth / root**4
+        )
+
     def log_smoothed(self, f: Array, kt: Array, *, second: bool) -> tuple[Array, Array | None]:
         z = f * (-1 / np.sqrt(1 + kt)).astype(f.dtype)[:, None]
         first = special.log_ndtr(z)
@@ -210,6 +251,40 @@ class Probit(Link):
         return first, ratio
 
 
+def _probit_squares_tilted(mean: Array, variance: Array) -> Tilt:
+    """Of Phi(-f)^2: Z = P(two normals of correlation rho are both below -z), z = mean / root.
+
+    With k = 1 / sqrt(1 + 2 variance), dZ/dz = -2 phi(z) Phi(-k z), and so on.
+    """
+    root = np.sqrt(1 + variance)
+    z, k = mean / root, 1 / np.sqrt(1 + 2 * variance)
+    log_first = special.log_ndtr(-z)
+    rho = variance / root**2
+    log_mass = 2 * log_first + _probit_log_ratio(z, log_first, rho, SOME_ANGLES)
+    log_density = -0.5 * z**2 - LOG_SQRT_2PI - log_mass
+    a = 2 * np.exp(log_density + special.log_ndtr(-k * z))
+    b = 2 * k * np.exp(log_density - 0.5 * (k * z) ** 2 - LOG_SQRT_2PI)
+    second = z * a + b  # Z'' / Z, Z' / Z = -a
+    third = (1 - z**2) * a - z * (2 + k**2) * b
+    cumulant = third + 3 * a * second - 2 * a**3
+    curvature = np.maximum(a**2 - second, 0)
+    return Tilt(log_mass, -a / root, curvature / root**2, cumulant / root**3, np.zeros_like(z))
+
+
+def probit_cumulants(z: Array) -> tuple[Array, Array]:
+    """Third and fourth cumulant of N(0, 1) truncated to (-inf, -z): derivatives of log Phi(-z)."""
+    far = z > 30  # there it is -z minus an exponential variable of rate z
+    x = np.where(far, 0.0, z)
+    link = Probit()
+    r = link.hazard(x)
+    kappa = link.ratios(x, r)[0]
+    g = kappa**2 + r * kappa - 1
+    slope = kappa * (3 * r * kappa - 2) + r * (r * kappa - 1)
+    rate = np.where(far, z, 1.0)
+    third = np.where(far, -2 / rate**3, -r * g)
+    return third, np.where(far, 6 / rate**4, -r * (kappa * g + slope))
+
+
 def _probit_log_ratio(z: Array, log_first: Array, rho: Array, n_angles: int) -> Array:
     """log E[P^2] - 2 log E[P], P = P(y = 0 | f), where E[P] = Phi(z).
 
@@ -217,7 +292,7 @@ def _probit_log_ratio(z: Array, log_first: Array, rho: Array, n_angles: int) -> 
     Phi(z)^2 by the integral of exp(-z^2 / (1 + sin t)) / (2 pi) over t from 0 to arcsin(rho):
     nothing cancels, however small it is.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(n_angles)
+    nodes, weights = _legendre(n_angles)
     half = 0.5 * np.arcsin(rho)
     z2 = -z * z
     shares = [(1 / (1 + np.sin(half * (1 + node)))).astype(z.dtype) for node in nodes]
@@ -228,6 +303,12 @@ def _probit_log_ratio(z: Array, log_first: Array, rho: Array, n_angles: int) -> 
         height = np.log(half / (2 * np.pi)).astype(z.dtype)
     log_excess = np.log(excess) + z2 * shares[-1] + height
     return np.logaddexp(z.dtype.type(0), log_excess - 2 * log_first)
+
+
+@lru_cache
+def _legendre(n: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Legendre: their eigenvalues cost more than a few averages."""
+    return np.polynomial.legendre.leggauss(n)
 
 
 def _tail_ratios(z: Array) -> tuple[Array, Array]:
@@ -243,57 +324,3 @@ def _tail_ratios(z: Array) -> tuple[Array, Array]:
     c_2 = 2 / (z + c_3)
     c_1 = 1 / (z + c_2)
     return c_1, c_1**2 * c_2 * (c_3 - c_2)
-
-
-def _rare_moments(distance: Array, sd: Array, width: float) -> tuple[Array, Array]:
-    """log E[p] and log(Var[p] / E[p]^2), p = sigmoid(f), f ~ N(-distance, sd^2), sd <= width.
-
-    By the trapezoid rule around the mode of sigmoid(f) times the density; its error is about
-    exp(-2 pi^2 / (step sd)). All in units of exp(-distance).
-    """
-    t, mode = np.exp(-distance), _tilted_mode(distance, sd)
-    step = 0.8 / width
-    offsets = np.arange(-REACH, REACH + width + step, step)
-    first, spread = np.empty(sd.shape), np.empty(sd.shape)
-    for rows in blocks(len(sd), NODES_AT_ONCE // len(offsets)):
-        nodes = mode[rows] + offsets[:, None]  # (nodes, rows)
-        c = np.exp(sd[rows] * nodes)
-        x = c / (1 + t[rows] * c)
-        weight = step * np.exp(-0.5 * nodes**2 - LOG_SQRT_2PI)
-        first[rows] = np.sum(weight * x, axis=0)
-        spread[rows] = np.sum(weight * (x - first[rows]) ** 2, axis=0)
-    with np.errstate(divide="ignore"):  # no spread
-        return np.log(first) - distance, np.log(spread) - 2 * np.log(first)
-
-
-def _tilted_mode(distance: Array, sd: Array) -> Array:
-    """About where log sigmoid(sd x - distance) - x^2 / 2 is largest, by bisection on [0, sd]."""
-    low, high = np.zeros(sd.shape), sd
-    for _ in range(8):
-        middle = 0.5 * (low + high)
-        rising = sd * special.expit(distance - sd * middle) > middle
-        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
-    return 0.5 * (low + high)
-
-
-def _wide_moments(distance: Array, sd: Array) -> tuple[Array, Array]:
-    """The same for a wide Gaussian, where f varies faster than the sigmoid.
-
-    With logistic noise e, sigmoid(f) = P(e < f), so E[sigmoid(f)] = E_e[Phi((-distance - e) / sd)],
-    and sigmoid^2 = sigmoid - density: both are smooth in e and summed by the trapezoid rule, with
-    errors of about 8 pi^2 / step exp(-2 pi^2 / step) and exp(-reach).
-    """
-    first, density = np.zeros(sd.shape), np.zeros(sd.shape)
-    nodes = 0.75 * np.arange(-80, 81)
-    weights = special.expit(nodes) * special.expit(-nodes)
-    for e, weight in zip(nodes, weights / weights.sum(), strict=True):
-        x = (-distance - e) / sd
-        first += weight * special.ndtr(x)
-        density += weight * np.exp(-0.5 * x**2 - LOG_SQRT_2PI) / sd
-    # Beyond all numbers either the Gaussian's tail decides or that of the sigmoid.
-    tail = np.where(distance > sd**2, 0.5 * sd**2 - distance, special.log_ndtr(-distance / sd))
-    gone = first <= 0
-    first = np.where(gone, 1.0, first)
-    relative = np.maximum(1 - density / first, first) / first - 1  # E[p]^2 <= E[p^2] <= E[p]
-    with np.errstate(divide="ignore"):
-        return np.where(gone, tail, np.log(first)), np.where(gone, -tail, np.log(relative))

@@ -42,12 +42,17 @@ class Stack:
     own: NDArray[np.bool_]  # (B, w)
 
 
-def stacks(order: Array, starts: Array, counts: Array) -> Iterator[Stack]:
-    """Rows order[starts[b]:starts[b] + counts[b]] of each bag b; none is fine, one is not."""
+def stacks(
+    order: Array, starts: Array, counts: Array, numbers: int = NUMBERS_AT_ONCE
+) -> Iterator[Stack]:
+    """Rows order[starts[b]:starts[b] + counts[b]] of each bag b; none is fine, one is not.
+
+    Covariances of a stack of bags take about `numbers`.
+    """
     width = _widths(counts)
     for w in np.unique(width[counts > 0]):
         bags = np.flatnonzero(width == w)
-        at_once = max(1, NUMBERS_AT_ONCE // int(w) ** 2)
+        at_once = max(1, numbers // int(w) ** 2)
         for first in range(0, len(bags), at_once):
             part = bags[first : first + at_once]
             place = np.arange(w)
@@ -80,9 +85,9 @@ def factor_residuals(
     log P(y_n = 0 | f) falls in f: residuals that change nothing need not be known.
     """
     G, rest = np.zeros((len(kt), MAX_RANK)), kt.copy()
-    order, counts = _rows_that_matter(weight * np.sqrt(kt), starts, X)
+    order, counts = rows_that_matter(weight * np.sqrt(kt), starts, X)
     for stack in stacks(order, starts, np.where(counts <= DENSE, counts, 0)):
-        R = covariances(kernel, X, A, kt, stack)
+        R = covariances(kernel, X, A, A, kt, stack)
         factor = common_factors(R, np.where(stack.own, weight[stack.rows], 0.0))
         _put(factor[stack.own], stack.rows[stack.own], G, rest)
     for b in np.flatnonzero(counts > DENSE):
@@ -104,7 +109,7 @@ def split_residuals(
     sizes = np.diff(np.append(starts, len(kt)))
     counts = np.where((sizes > 1) & (sizes <= DENSE), sizes, 0)
     for stack in stacks(np.arange(len(kt)), starts, counts):
-        factor = whole_factors(covariances(kernel, X, A, kt, stack))
+        factor = whole_factors(covariances(kernel, X, A, A, kt, stack))
         _put(factor[stack.own], stack.rows[stack.own], G, rest)
     order = by_priority(kt, starts, _places(X))
     for b in np.flatnonzero(sizes > DENSE):
@@ -114,13 +119,20 @@ def split_residuals(
     return _used_columns(G), rest
 
 
-def covariances(kernel: Kernel, X: Array, A: Array, kt: Array, stack: Stack) -> Array:
-    """K_bb - A_b A_b' of each bag of the stack, (B, w, w); zero where there is no row."""
+def covariances(
+    kernel: Kernel | None, X: Array, left: Array, A: Array, variance: Array, stack: Stack
+) -> Array:
+    """K_bb - left_b A_b' of each bag of the stack, (B, w, w), with these variances.
+
+    It is zero where there is no row, and K_bb is where there is no kernel.
+    """
     rows, own = stack.rows, stack.own
-    R = within(kernel, X[rows]) - A[rows] @ A[rows].transpose(0, 2, 1)
-    R *= own[:, :, None] & own[:, None, :]
-    R[:, range(own.shape[1]), range(own.shape[1])] = np.where(own, kt[rows], 0.0)
-    return R
+    C = left[rows] @ A[rows].transpose(0, 2, 1)
+    C = -C if kernel is None else np.subtract(within(kernel, X[rows]), C, out=C)
+    if not np.all(own):
+        C *= own[:, :, None] & own[:, None, :]
+    C[:, range(own.shape[1]), range(own.shape[1])] = np.where(own, variance[rows], 0.0)
+    return C
 
 
 def _put(factor: Array, rows: Array, G: Array, rest: Array) -> None:
@@ -177,7 +189,7 @@ def _pivots(R: Array, max_rank: int) -> NDArray[np.int64]:
     return np.array(taken, dtype=np.int64)
 
 
-def _rows_that_matter(effect: Array, starts: Array, X: Array) -> tuple[Array, Array]:
+def rows_that_matter(effect: Array, starts: Array, X: Array) -> tuple[Array, Array]:
     """Rows by falling effect within each bag, and how many of a bag matter to log P0.
 
     Rows of the same effect come in an order that depends on what they are, not on where they are.

@@ -26,7 +26,8 @@ from bagwise.core.calibration.left_out import SCORES, LeftOut, kept_off, score_m
 from bagwise.core.calibration.pooled import PooledBags, PooledRegression, bag_means
 from bagwise.core.calibration.ranking import class_counts, warn_near_chance
 from bagwise.core.likelihoods.bag_scores import BAG_SCORES, Predicted
-from bagwise.core.links import LOG_SQRT_2PI, Probit
+from bagwise.core.links import Probit
+from bagwise.core.smoothing import LOG_SQRT_2PI
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]

@@ -22,7 +22,8 @@ from bagwise.core.likelihoods.coupled.blocks import (
 )
 from bagwise.core.likelihoods.coupled.ep import log_orthant, orthant_ep
 from bagwise.core.links import Moments
-from bagwise.core.posteriors.gaussian import LABEL_DRAWS, Posterior
+from bagwise.core.posteriors.feature_posterior import LABEL_DRAWS
+from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels, log_minus_log
 from bagwise.core.posteriors.points import standard_normal
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.core.links import Moments, log_expm1
+from bagwise.core.posteriors.feature_posterior import LatentMoments
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.points import Draws, standard_normal
 
@@ -40,7 +41,7 @@ class GibbsPosterior(Posterior):
         if means.dtype.kind != "f" or not np.all(np.isfinite(means)):
             raise ValueError("posterior: means must be finite numbers")
 
-    def instance_moments(self, A: Array, kt: Array) -> Moments:
+    def instance_moments(self, A: Array, kt: Array, latent: LatentMoments) -> Moments:
         """P(y_n) averaged over the posterior of f_n, a mixture too.
 
         Averages Phi((c0 + a'means_s)/sqrt(1 + kt + a'Sa)) over s.
@@ -67,6 +68,11 @@ class GibbsPosterior(Posterior):
             normal = e[:, 1:]
             self._draw_cache[n] = Draws(normal, residual, self._S_root, centre)
         return self._draw_cache[n]
+
+    @property
+    def propagates(self) -> bool:
+        """No: f is a mixture of Gaussians."""
+        return False
 
     @property
     def _covariance(self) -> Array:

@@ -24,8 +24,9 @@ from bagwise.core.posteriors.points import Draws, Latents, Shift, newton_shift
 
 Array = NDArray[Any]
 
-STAGES = (64, 256, 1024, 4096)  # draws; a bag goes on to more while its error is too large
-ROUGH = STAGES[:1]  # where scores are only to be put in order
+PROPAGATED = 0  # draws: a first stage, of bags in which expectation propagation is exact enough
+STAGES = (PROPAGATED, 64, 256, 1024, 4096)  # a bag goes on to more while its error is too large
+ROUGH = (64,)  # where scores are only to be put in order
 LAST_SECOND = 1024  # draws that E[P0^2] is averaged over at most
 CONTROLLED = 0.03  # P0 above which the number of positive instances tells much about it
 REPLICATES = 8  # parts of the draws whose scatter tells the error

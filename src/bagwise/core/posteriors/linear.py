@@ -13,9 +13,9 @@ from bagwise.core.linalg import try_cholesky
 from bagwise.core.linear.design import Columns
 from bagwise.core.linear.laplace import Mode
 from bagwise.core.parameters import check_integer
-from bagwise.core.posteriors.gaussian import LARGEST, FeaturePosterior, check_part
+from bagwise.core.posteriors.feature_posterior import FeaturePosterior
+from bagwise.core.posteriors.gaussian import LARGEST, check_part
 from bagwise.core.posteriors.points import ordered_root
-from bagwise.core.residuals import factor_residuals
 from bagwise.kernels import Kernel, Linear
 
 Array = NDArray[Any]
@@ -135,12 +135,11 @@ class WideLinearPosterior(FeaturePosterior):
         kt = np.einsum("nd,nd->n", F, F) - np.einsum("nr,nr->n", A, A)
         return np.column_stack([A, np.ones(len(A))]), np.maximum(kt, 0)
 
-    def residuals(
-        self, X: Array, A: Array, kt: Array, weight: Array, starts: Array
-    ) -> tuple[Array, Array]:
+    def residual_kernel(self, X: Array, A: Array) -> tuple[Kernel | None, Array, Array]:
         """What instances of a bag share in directions that the fit has not seen."""
-        F = self._whitened(X)
-        return factor_residuals(Linear(1.0), F, A[:, :-1], kt, weight, starts)
+        own = A.copy()
+        own[:, -1] = 0.0  # the intercept's
+        return Linear(1.0), self._whitened(X), own
 
     def _whitened(self, X: Array) -> Array:
         """(n, d) columns in use, in units in which their weights have the prior N(0, I)."""

@@ -12,7 +12,7 @@ from scipy import special
 
 from bagwise.core.likelihoods.coupled.blocks import Prior
 from bagwise.core.likelihoods.coupled.tridiagonal import Factor
-from bagwise.core.links import Probit
+from bagwise.core.links import Probit, probit_cumulants
 
 Array = NDArray[Any]
 Signs = NDArray[np.int8]  # (n,) -1: m < 0, +1: m > 0, 0: unconstrained
@@ -211,7 +211,7 @@ def cumulant_correction(
     new = _tilt(v, mean + found.shift, sites.tau, sites.nu, signs, starts)
     sd = np.sqrt(new.cavity_variance)
     z = -signs * (mean + found.shift - new.removed) / sd
-    third, fourth = _cumulants(z)
+    third, fourth = probit_cumulants(z)
     weighted = (-signs * third * (sd / v) ** 3, signs**2 * fourth * (sd / v) ** 4)
     total = np.zeros(len(starts))
     for picked, share in _column_batches(starts, len(mean), max_columns):
@@ -222,19 +222,6 @@ def cumulant_correction(
             pairs = c[:, None] * V**power * np.where(own >= 0, c[own], 0.0)
             total += share * np.add.reduceat(pairs.sum(axis=1), starts) / weight
     return np.minimum(total, -0.5 * np.minimum(found.log_prob, 0.0))
-
-
-def _cumulants(z: Array) -> tuple[Array, Array]:
-    """Third and fourth cumulant of N(0, 1) truncated to (-inf, -z): derivatives of log Phi(-z)."""
-    far = z > 30  # there it is -z minus an exponential variable of rate z
-    x = np.where(far, 0.0, z)
-    link = Probit()
-    r, kappa = link.hazard(x), link.kappa(x)
-    g = kappa**2 + r * kappa - 1
-    slope = kappa * (3 * r * kappa - 2) + r * (r * kappa - 1)
-    rate = np.where(far, z, 1.0)
-    third = np.where(far, -2 / rate**3, -r * g)
-    return third, np.where(far, 6 / rate**4, -r * (kappa * g + slope))
 
 
 def _column_batches(

@@ -1,0 +1,253 @@
+"""P0 = E prod_n P(y_n = 0 | f_n) of bags by expectation propagation (EP): no points at all.
+
+In a bag f ~ N(mu, C). EP puts a site exp(nu_n f_n - tau_n f_n^2 / 2) in the place of each
+P(y_n = 0 | f_n), such that mean and variance of f_n are those of its tilted density, cavity times
+P(y_n = 0 | f_n) (Minka 2001; [M24] truncates the same Gaussians). What that log P0 misses begins
+with products of the third and of the fourth cumulants of two tilted densities (Opper, Paquet and
+Winther 2013). They are added, and where they are large, as in bags of near copies, EP is not to be
+trusted and points take over (`core/posteriors/joint.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.core.linalg import inverse_lower_stack
+from bagwise.core.links import Link, Moments, Tilt
+from bagwise.core.residuals import Stack, stacks
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+NUMBERS_AT_ONCE = 2**18  # in a stack of covariances, 2 MiB
+LARGEST = 1024  # rows of a bag that have to do with each other: matrices are that large
+TRUSTED, SHARE = 3e-3, 0.05  # largest correction, of log P0 and relative to it
+MOST_STEPS = 12
+ROUGH_STEPS, WEAK = 2, 0.7  # steps, and the square of |F| up to which they are sound
+TOLERANCE = 1e-3  # of means and precisions; the error of log P0 is of second order in it
+NO_SITE = 1e-9  # least precision of a site, in units of that of f
+
+
+def bag_moments(
+    link: Link,
+    alone: Moments,
+    mean: Array,
+    starts: Array,
+    matter: tuple[Array, Array],
+    covariances: Callable[[Stack], Array],
+    *,
+    second: bool,
+) -> tuple[Moments, Flags]:
+    """Moments of P0 of each bag, and whether they are to be trusted.
+
+    `alone` is what is known of each instance (n,), `mean` that of its f; `matter` has the rows by
+    falling importance within their bags, and how many of a bag have to do with each other; their
+    `covariances` are asked for a stack of bags at a time. Second moments are 0 unless asked for.
+    """
+    negative = np.add.reduceat(alone.log_negative, starts)
+    ratio = np.add.reduceat(alone.log_ratio, starts)
+    order, counts = matter
+    trusted = counts <= LARGEST
+    for stack in stacks(order, starts, np.where(trusted, counts, 0), NUMBERS_AT_ONCE):
+        bags, rest = stack.bags, (np.where(stack.own, mean[stack.rows], 0.0), covariances(stack))
+        one = propagate(link, *rest, stack.own)
+        negative[bags] += one.value
+        trusted[bags] = one.trusted(negative[bags])
+        if second:
+            two = propagate(link, *rest, stack.own, 2, (2 * one.tau, 2 * one.nu))
+            ratio[bags] += two.value - 2 * one.value
+            trusted[bags] &= two.trusted(2 * negative[bags])
+    with np.errstate(divide="ignore", invalid="ignore"):  # bags that cannot be positive
+        positive = np.log(-np.expm1(np.minimum(negative, 0.0)))
+    return Moments(negative, positive, np.maximum(ratio, 0.0)), trusted
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """What the instances of bags (B,) have to do with each other.
+
+    `value` is log E prod_n P_n - sum_n log E P_n, `correction` what cumulants have added to it.
+    """
+
+    value: Array
+    correction: Array
+    converged: Flags
+    tau: Array  # (B, w)
+    nu: Array
+
+    def trusted(self, log_mass: Array) -> Flags:
+        """Whether cumulants have added little, also beside what the labels have to do with f."""
+        allowed = np.minimum(TRUSTED, SHARE * np.abs(log_mass))
+        with np.errstate(invalid="ignore"):  # NaN is not trusted
+            return self.converged & (np.abs(self.correction) <= allowed)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Gaussian posteriors of f under sites, and what is tilted in the places of these."""
+
+    L_inv: Array  # (B, w, w) of B = I + tau^(1/2) C tau^(1/2) = L L'
+    share: Array  # (B, w) of the cavity's precision in that of f_n: (B^-1)_nn
+    variance: Array
+    mean: Array
+    shift: Array  # mean - mu
+    cavity_variance: Array
+    removed: Array  # mean - cavity mean
+    tilt: Tilt
+
+
+def propagate(
+    link: Link,
+    mu: Array,
+    C: Array,
+    own: Flags,
+    power: int = 1,
+    start: tuple[Array, Array] | None = None,
+) -> Interaction:
+    """Sites for P(y_n = 0 | f_n)^power of bags (B, w); rows that are no bag's own have none.
+
+    A bag stops by its own error, so that its answer does not depend on its company.
+    """
+    variance = np.diagonal(C, axis1=1, axis2=2)
+    alone = link.tilted(mu, variance, power).where(own)
+    # Rounding must not leave sites that are none: variances follow from their precisions.
+    floor = np.where(own, NO_SITE / np.maximum(variance, NO_SITE), 0.0)
+    tau, nu = _matched(alone, mu, variance, floor) if start is None else start
+    tau, nu = _nearer(link, mu, C, own, tau, nu, floor, power)
+    value, correction = np.full((2, len(mu)), np.nan)
+    converged, left = np.zeros(len(mu), dtype=bool), np.arange(len(mu))
+    for _ in range(MOST_STEPS):
+        fit = _fit(link, mu[left], C[left], own[left], tau[left], nu[left], power)
+        new = _matched(fit.tilt, fit.mean - fit.removed, fit.cavity_variance, floor[left])
+        done = _error(fit, tau[left], new[0]) < TOLERANCE
+        at, ended = left[done], _some(fit, done)
+        value[at] = _log_mass(ended, tau[at], nu[at]) - alone.log_mass[at].sum(axis=1)
+        correction[at], converged[at] = _cumulants(ended, tau[at]) if power == 1 else 0.0, True
+        go_on = ~done & np.all(np.isfinite(new), axis=(0, 2))
+        left = left[go_on]
+        if len(left) == 0:
+            break
+        tau[left], nu[left] = new[0][go_on], new[1][go_on]
+    return Interaction(value + correction, correction, converged, tau, nu)
+
+
+def _nearer(
+    link: Link,
+    mu: Array,
+    C: Array,
+    own: Flags,
+    tau: Array,
+    nu: Array,
+    floor: Array,
+    power: int,
+) -> tuple[Array, Array]:
+    """Sites that are nearer to matching, for matrices times vectors only.
+
+    B = d^(1/2) (I + F) d^(1/2), d its diagonal: where F is small, (B^-1)_nn is about
+    (1 + sum_j F_nj^2) / d_n, and means follow from Jacobi's iteration.
+    """
+    w = mu.shape[1]
+    variance = np.diagonal(C, axis1=1, axis2=2)
+    squares = C * C
+    squares[:, range(w), range(w)] = 0.0
+    weak, shift, new = None, np.zeros_like(mu), (tau, nu)
+    for _ in range(ROUGH_STEPS):
+        t, n = new
+        d = 1 + t * variance
+        others = _times(squares, t / d) / d
+        if weak is None:
+            weak = np.sum(t * others, axis=1) < WEAK  # |F|^2: Jacobi's iteration converges
+            if not np.any(weak):
+                return tau, nu
+        v = np.maximum(variance - others, 0.5 * variance) / d
+        for _ in range(2):
+            shift = shift + (_times(C, n - t * (mu + shift)) - shift) / d
+        mean = mu + shift
+        cavity = v / np.maximum(1 - t * v, 1e-10)
+        before = mean - cavity * (n - t * mean)
+        new = _matched(link.tilted(before, cavity, power).where(own), before, cavity, floor)
+    usable = weak & np.all(np.isfinite(new), axis=(0, 2))
+    return np.where(usable[:, None], new[0], tau), np.where(usable[:, None], new[1], nu)
+
+
+def _matched(tilt: Tilt, mean: Array, variance: Array, floor: Array) -> tuple[Array, Array]:
+    """tau, nu that make the Gaussian N(mean, variance) what the tilted density is in two moments.
+
+    The derivatives of log E P in the mean are slope and -curvature: the tilted mean is mean +
+    variance slope, the tilted variance variance (1 - variance curvature).
+    """
+    kept = np.maximum(1 - variance * tilt.curvature, 1e-10)
+    tau = np.maximum(tilt.curvature / kept, floor)
+    return tau, (tilt.slope + mean * tilt.curvature) / kept
+
+
+def _fit(link: Link, mu: Array, C: Array, own: Flags, tau: Array, nu: Array, power: int) -> _Fit:
+    """The posterior V = (C^-1 + tau)^-1 by B, which has an inverse even where C has none."""
+    w = mu.shape[1]
+    root = np.sqrt(tau)
+    B = C * root[:, :, None] * root[:, None, :]
+    B[:, range(w), range(w)] += 1.0
+    L_inv = inverse_lower_stack(np.linalg.cholesky(B))
+    share = np.einsum("bkn,bkn->bn", L_inv, L_inv)
+    variance = np.divide(1 - share, tau, out=np.zeros_like(tau), where=tau > 0)
+    cavity_variance = variance / share
+    pull = _times(C, nu - tau * mu)
+    back = _times(L_inv.transpose(0, 2, 1), _times(L_inv, root * pull))
+    shift = pull - _times(C, root * back)
+    mean = mu + shift
+    removed = cavity_variance * (nu - tau * mean)
+    tilt = link.tilted(mean - removed, cavity_variance, power).where(own)
+    return _Fit(L_inv, share, variance, mean, shift, cavity_variance, removed, tilt)
+
+
+def _some(fit: _Fit, bags: Flags) -> _Fit:
+    own = {name: value[bags] for name, value in vars(fit).items() if name != "tilt"}
+    return _Fit(**own, tilt=Tilt(*(x[bags] for x in fit.tilt)))
+
+
+def _times(matrices: Array, vectors: Array) -> Array:
+    return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
+
+
+def _error(fit: _Fit, tau: Array, new_tau: Array) -> Array:
+    """How far the sites are from matching the tilted moments, the worst of each bag."""
+    gap = fit.cavity_variance * fit.tilt.slope - fit.removed  # of the tilted mean and the mean
+    in_means = np.abs(gap) / np.sqrt(np.maximum(fit.variance, 1e-300))
+    in_precision = np.abs(new_tau - tau) * fit.variance
+    return np.max(np.maximum(in_means, in_precision), axis=1)
+
+
+def _log_mass(fit: _Fit, tau: Array, nu: Array) -> Array:
+    """EP's log P0: sum_n log E P_n + [(nu - tau m)(m - cavity mean - shift) - log(1 + q_n)] / 2.
+
+    1 + q_n = (B^-1)_nn / (L^-1)_nn^2: nothing cancels where sites are small.
+    """
+    linear = (nu - tau * fit.mean) * (fit.removed - fit.shift)
+    pivots = np.diagonal(fit.L_inv, axis1=1, axis2=2)
+    logs = fit.tilt.log_mass + 0.5 * linear - 0.5 * np.log(fit.share / pivots**2)
+    return np.asarray(logs.sum(axis=1))
+
+
+def _cumulants(fit: _Fit, tau: Array) -> Array:
+    """sum_(i<j) sum_(l=3,4) c_li c_lj (V_ij / (V_ii V_jj))^l / l!, c_l = (cavity variance)^l d^l.
+
+    Beside the diagonal V is -tau^(-1/2) B^-1 tau^(-1/2).
+    """
+    w = tau.shape[1]
+    V = fit.L_inv.transpose(0, 2, 1) @ fit.L_inv
+    V[:, range(w), range(w)] = 0.0
+    # From here on minus V, times the cavity variances over V_ii and V_jj.
+    ratio = np.divide(1.0, np.sqrt(tau) * fit.share, out=np.zeros_like(tau), where=tau > 0)
+    V *= ratio[:, :, None]
+    V *= ratio[:, None, :]
+    powers = V * V
+    powers *= V
+    third = np.einsum("bi,bi->b", fit.tilt.third, _times(powers, fit.tilt.third))
+    powers *= V
+    fourth = np.einsum("bi,bi->b", fit.tilt.fourth, _times(powers, fit.tilt.fourth))
+    return fourth / 48 - third / 12

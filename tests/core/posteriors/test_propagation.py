@@ -1,0 +1,157 @@
+"""Expectation propagation in bags, against quadrature over what their instances share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special
+
+from bagwise.core.linalg import inverse_lower_stack
+from bagwise.core.links import LINKS, Link
+from bagwise.core.posteriors.feature_posterior import FeaturePosterior
+from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.core.posteriors.propagation import Interaction, propagate
+from bagwise.kernels import RBF
+
+each_link = pytest.mark.parametrize("link", ["probit", "logistic"])
+each_power = pytest.mark.parametrize("power", [1, 2])
+BAGS = [
+    (n, v, rho, mu)
+    for n in (2, 5, 30, 100)
+    for v in (0.1, 1.0, 4.0, 30.0)
+    for rho in (0.05, 0.3, 1.0)
+    for mu in (-6.0, -3.0, -1.0, 1.0, 4.0)
+]
+
+
+def log_density(x: np.ndarray) -> np.ndarray:
+    return -0.5 * x**2 - 0.5 * np.log(2 * np.pi)
+
+
+def log_average(link: Link, f: np.ndarray, own: float, power: int) -> np.ndarray:
+    """log E[P(y = 0 | f + r)^power], r ~ N(0, own), by a fine sum."""
+    r = np.linspace(-9, 9, 361)
+    logs = power * link.log_negative(f[:, None] + np.sqrt(own) * r)
+    return special.logsumexp(logs + log_density(r) + np.log(r[1] - r[0]), axis=1)
+
+
+def by_quadrature(link: Link, n: int, v: float, rho: float, mu: float, power: int) -> float:
+    """log E prod_n P(y_n = 0 | f_n)^power of f with variances v and correlations rho."""
+    x = np.linspace(-40, 40, 1601)
+    logs = n * log_average(link, mu + np.sqrt(v * rho) * x, v * (1 - rho), power)
+    return float(special.logsumexp(logs + log_density(x) + np.log(x[1] - x[0])))
+
+
+def alike(link: Link, n: int, v: float, rho: float, mu: float, power: int) -> Interaction:
+    C = v * (rho * np.ones((1, n, n)) + (1 - rho) * np.eye(n))
+    with np.errstate(all="ignore"):
+        return propagate(link, np.full((1, n), mu), C, np.ones((1, n), dtype=bool), power)
+
+
+@each_link
+def test_what_is_trusted_is_exact(link: str) -> None:
+    own, checked = LINKS[link](), 0
+    for n, v, rho, mu in BAGS:
+        found = alike(own, n, v, rho, mu, 1)
+        single = own.tilted(np.array([mu]), np.array([v]), 1).log_mass[0]
+        log_p0 = n * single + found.value
+        if not found.trusted(log_p0)[0]:
+            continue
+        checked += 1
+        true = by_quadrature(own, n, v, rho, mu, 1)
+        assert np.exp(log_p0[0]) == pytest.approx(np.exp(true), abs=5e-4, rel=2e-3)
+        assert -np.expm1(log_p0[0]) == pytest.approx(-np.expm1(true), rel=0.04)
+    assert checked > 100
+
+
+@each_link
+def test_second_moments_are_as_good(link: str) -> None:
+    own = LINKS[link]()
+    for n, v, rho, mu in [(2, 1.0, 0.3, -1.0), (30, 1.0, 0.05, -3.0), (100, 0.1, 0.3, -3.0)]:
+        found = alike(own, n, v, rho, mu, 2)
+        single = own.tilted(np.array([mu]), np.array([v]), 2).log_mass[0]
+        true = by_quadrature(own, n, v, rho, mu, 2)
+        assert found.converged[0]
+        assert n * single + found.value[0] == pytest.approx(true, abs=3e-3)
+
+
+@each_link
+def test_copies_are_not_trusted(link: str) -> None:
+    own = LINKS[link]()
+    for n in (10, 100):
+        found = alike(own, n, 4.0, 1.0, -3.0, 1)
+        assert not found.trusted(np.array([by_quadrature(own, n, 4.0, 1.0, -3.0, 1)]))[0]
+
+
+@each_link
+@each_power
+@pytest.mark.parametrize("variance", [0.01, 0.5, 3.0, 20.0, 60.0])
+def test_tilted_averages_are_derivatives(link: str, power: int, variance: float) -> None:
+    own, mean = LINKS[link](), np.array([-8.0, -2.0, 0.5, 3.0, 12.0])
+    sd = np.sqrt(variance)
+    x = np.linspace(-50, 9, 40_001)  # negative labels pull f down far
+    f = mean[:, None] + sd * x
+    logs = power * own.log_negative(f) + log_density(x) + np.log(x[1] - x[0])
+    mass = special.logsumexp(logs, axis=1)
+    weights = np.exp(logs - mass[:, None])
+    centred = f - np.sum(weights * f, axis=1)[:, None]
+    second, third, fourth = (np.sum(weights * centred**k, axis=1) for k in (2, 3, 4))
+    found = own.tilted(mean, np.full(5, variance), power)
+    np.testing.assert_allclose(found.log_mass, mass, rtol=1e-7, atol=1e-9)
+    shift = np.sum(weights * f, axis=1) - mean
+    np.testing.assert_allclose(variance * found.slope, shift, rtol=1e-5, atol=1e-8)
+    kept = variance - variance**2 * found.curvature
+    np.testing.assert_allclose(kept, second, rtol=1e-5)
+    np.testing.assert_allclose(variance**3 * found.third, third, rtol=1e-3, atol=1e-6 * sd**3)
+    if link == "logistic" or power == 1:
+        cumulant = fourth - 3 * second**2
+        scale = 3e-4 * sd**4
+        np.testing.assert_allclose(variance**4 * found.fourth, cumulant, rtol=1e-2, atol=scale)
+
+
+def test_gaussians_that_are_too_wide_are_not_trusted() -> None:
+    found = alike(LINKS["logistic"](), 3, 1000.0, 0.3, -1.0, 1)
+    assert not found.trusted(np.array([-1.0]))[0]
+
+
+def apart(link: str) -> tuple[Posterior, np.ndarray]:
+    """A posterior, and a bag of 60 instances that share little."""
+    rng = np.random.default_rng(0)
+    Z, root = rng.normal(size=(10, 8)), 0.3 * rng.normal(size=(10, 10))
+    scaling = {"shift": np.zeros(8), "scale": np.ones(8), "jitter": 1e-6, "seed": 3}
+    S = root @ root.T + 0.05 * np.eye(10)
+    q = Posterior(RBF(2.0, 1.5), Z=Z, m=rng.normal(size=10), S=S, c0=-3.0, link=link, **scaling)
+    return q, rng.normal(size=(60, 8))
+
+
+@each_link
+def test_ordinary_bags_take_no_draws(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, X = apart(link)
+    ends = np.array([0, 20, 60])
+    by_points = q.predicted(X, ends, joint=True, instances=False, stages=(64, 2**14)).joint
+    monkeypatch.delattr(FeaturePosterior, "draws")
+    found = q.predicted(X, ends, joint=True, instances=False).joint
+    assert found is not None and by_points is not None
+    np.testing.assert_allclose(
+        np.exp(found.log_negative), np.exp(by_points.log_negative), rtol=3e-3
+    )
+    np.testing.assert_allclose(found.std, by_points.std, rtol=0.03)
+
+
+@each_link
+def test_the_order_of_instances_does_not_matter(link: str) -> None:
+    q, X = apart(link)
+    shuffled = X[np.random.default_rng(1).permutation(60)]
+    ends = np.array([0, 60])
+    both = [q.predicted(rows, ends, joint=True, instances=False).joint for rows in (X, shuffled)]
+    assert both[0] is not None and both[1] is not None
+    for one, other in zip(*both, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8)
+
+
+@pytest.mark.parametrize("n", [1, 16, 17, 70])
+def test_inverses_of_many_triangles(n: int) -> None:
+    L = np.tril(np.random.default_rng(n).normal(size=(3, n, n))) + 3 * np.sqrt(n) * np.eye(n)
+    np.testing.assert_allclose(
+        inverse_lower_stack(L) @ L, np.tile(np.eye(n), (3, 1, 1)), atol=1e-12
+    )
