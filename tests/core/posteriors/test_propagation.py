@@ -105,7 +105,7 @@ def test_tilted_averages_are_derivatives(link: str, power: int, variance: float)
     np.testing.assert_allclose(variance**3 * found.third, third, rtol=1e-3, atol=1e-6 * sd**3)
     if link == "logistic" or power == 1:
         cumulant = fourth - 3 * second**2
-        scale = 3e-4 * sd**4
+        scale = (4e-3 if variance > 20 else 1e-5) * sd**4
         np.testing.assert_allclose(variance**4 * found.fourth, cumulant, rtol=1e-2, atol=scale)
 
 
