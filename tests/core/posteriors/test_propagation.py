@@ -120,7 +120,7 @@ def apart(link: str) -> tuple[Posterior, np.ndarray]:
     Z, root = rng.normal(size=(10, 8)), 0.3 * rng.normal(size=(10, 10))
     scaling = {"shift": np.zeros(8), "scale": np.ones(8), "jitter": 1e-6, "seed": 3}
     S = root @ root.T + 0.05 * np.eye(10)
-    q = Posterior(RBF(2.0, 1.5), Z=Z, m=rng.normal(size=10), S=S, c0=-3.0, link=link, **scaling)
+    q = Posterior(RBF(2.0, 1.0), Z=Z, m=rng.normal(size=10), S=S, c0=-3.0, link=link, **scaling)
     return q, rng.normal(size=(60, 8))
 
 
