@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
@@ -15,7 +16,7 @@ import bagwise as bw
 from bagwise.core import threads
 from bagwise.core.inference import passes
 from bagwise.core.posteriors import points
-from bagwise.core.threads import in_threads, suitable_threads
+from bagwise.core.threads import at_once, helped_by, in_threads, suitable_threads
 from toy_bags import separable_bags
 
 SMALL, LARGE = (100, 5, 20), (100_000, 500, 1000)
@@ -209,3 +210,38 @@ def test_a_child_does_not_wait_for_threads_that_it_has_not(room: Any, lock: str)
         if child == 0:
             os._exit(0 if getattr(room, lock).acquire(timeout=20) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_calls_begin_with_the_first_that_is_asked_for() -> None:
+    """Those before it are done already in a fit that goes on."""
+    done = []
+
+    def work(item: int, factor: int) -> int:
+        done.append(item)
+        return factor * item
+
+    with joblib.parallel_config("threading", n_jobs=2):
+        calls = at_once(work, range(5), (10,))
+        assert done == []
+        assert calls[2]() == 20 and sorted(done) == [2, 3, 4]
+        assert [calls[4](), calls[3]()] == [40, 30] and sorted(done) == [2, 3, 4]
+
+
+def test_a_helper_does_the_calls_of_its_context() -> None:
+    asked = []
+
+    def helper(work: Any, items: Any, common: Any) -> Any:
+        asked.append(list(items))
+        return [lambda item=item: work(item, *common) for item in items]
+
+    def divide(a: float, b: float) -> float:
+        return a / b
+
+    with helped_by(helper):
+        calls = at_once(divide, [1.0, 2.0], (0.0,), (ZeroDivisionError,))
+        for call in calls:
+            with pytest.raises(ZeroDivisionError):
+                call()
+        with helped_by(None):
+            assert at_once(divide, [6.0], (2.0,))[0]() == 3
+    assert asked == [[1.0, 2.0]] and at_once(divide, [6.0], (2.0,))[0]() == 3

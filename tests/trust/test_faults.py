@@ -395,8 +395,8 @@ def test_workers_that_die_over_some_parts_are_said() -> None:
         async def nthreads(self) -> dict[str, int]:
             return {"tcp://w": 1}
 
-        def submit(self, *arguments: Any, **options: Any) -> FakeFuture:
-            return FakeFuture("error")
+        def map(self, function: Any, groups: list[Any], *more: Any, **how: Any) -> list[FakeFuture]:
+            return [FakeFuture("error") for _ in groups]
 
     client = KillingClient(RuntimeError("the worker died"))
     parts = [FakeFuture("finished", key) for key in ("a", "b")]

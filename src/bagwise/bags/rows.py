@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bagwise.core.warnings import warn_user
 
 Array = NDArray[Any]
+R = TypeVar("R")
 
 BLOCK_ROWS = 4096
 # Stand for values that are missing, with either sign.
@@ -38,6 +39,13 @@ class RowSource(ABC):
     def part(self, rows: Any) -> Any:
         """What bags of some of the rows hold: an array of them."""
         return self[rows]
+
+    def in_place(self, work: Callable[[Any, Array], list[R]], offsets: Array) -> list[R]:
+        """What `work(rows, offsets)` finds out about bags of all rows, done where the rows are.
+
+        Where they are in several places, it is asked of the bags in each, and the lists are joined.
+        """
+        return work(self, offsets)
 
     @property
     def ndim(self) -> int:

@@ -126,30 +126,69 @@ def _at_most(n_threads: int) -> Iterator[None]:
             limit.close()
 
 
-def at_once(
-    calls: Sequence[Callable[[], R]], errors: tuple[type[Exception], ...] = ()
-) -> Sequence[Callable[[], R]]:
-    """Independent calls, or ones that hand out what these found, or which of `errors` ended them.
+Helper = Callable[[Callable[..., Any], Sequence[Any], tuple[Any, ...]], Sequence[Callable[[], Any]]]
 
-    They are done at once where joblib was told to, as by ``joblib.parallel_config(n_jobs=2)``. Its
-    processes have no more BLAS threads than this one.
+# Who does independent calls instead of this process, such as the workers that hold its data.
+_HELPER: ContextVar[Helper | None] = ContextVar("_HELPER", default=None)
 
-    >>> [call() for call in at_once([lambda: 1, lambda: 2])]
-    [1, 2]
+
+@contextmanager
+def helped_by(helper: Helper | None) -> Iterator[None]:
+    """Calls of `at_once` in this context are done by `helper(work, items, common)`, if any.
+
+    It begins work(item, *common) for all items, and returns functions that wait for each.
     """
-    if effective_n_jobs(None) == 1:
-        return calls
+    before = _HELPER.set(helper)
+    try:
+        yield
+    finally:
+        _HELPER.reset(before)
+
+
+def at_once(
+    work: Callable[..., R],
+    items: Sequence[Any],
+    common: tuple[Any, ...] = (),
+    errors: tuple[type[Exception], ...] = (),
+) -> Sequence[Callable[[], R]]:
+    """Calls of work(item, *common) for all items, or ones that hand out what these found.
+
+    They are done at once by a helper (`helped_by`), or where joblib was told to, as by
+    ``joblib.parallel_config(n_jobs=2)``: all from the first on that is asked for. Those before it
+    may have been done in a fit that goes on. One of `errors` that ended a call is raised when that
+    is asked for. Other processes have no more BLAS threads than this one.
+
+    >>> [call() for call in at_once(divmod, [7, 8], (3,))]
+    [(2, 1), (2, 2)]
+    """
+    begin = _HELPER.get() or (None if effective_n_jobs(None) == 1 else _by_joblib)
+    if begin is None:
+        return [partial(work, item, *common) for item in items]
     n_threads = min((library["num_threads"] for library in _blas().info()), default=1)
-    done = Parallel()(delayed(_outcome)(call, errors, n_threads) for call in calls)
-    return [partial(_hand_out, *outcome) for outcome in done]
+    watched = partial(_outcome, work, errors, n_threads)
+    begun: dict[int, Callable[[], Any]] = {}
+
+    def found(i: int) -> R:
+        if i not in begun:
+            begun.update(enumerate(begin(watched, items[i:], common), start=i))
+        return _hand_out(*begun[i]())
+
+    return [partial(found, i) for i in range(len(items))]
+
+
+def _by_joblib(
+    work: Callable[..., R], items: Sequence[Any], common: tuple[Any, ...]
+) -> Sequence[Callable[[], R]]:
+    done = Parallel()(delayed(work)(item, *common) for item in items)
+    return [partial(_hand_out, result, None) for result in done]
 
 
 def _outcome(
-    call: Callable[[], R], errors: tuple[type[Exception], ...], n_threads: int
+    work: Callable[..., R], errors: tuple[type[Exception], ...], n_threads: int, *told: Any
 ) -> tuple[R | None, Exception | None]:
     try:
         with _at_most(n_threads):
-            return call(), None
+            return work(*told), None
     except errors as error:
         return None, error
 

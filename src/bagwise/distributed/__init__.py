@@ -11,9 +11,17 @@ pass sends the current q to every part and gets sums back: the very step of a lo
 worker is lost, Dask reads its parts again elsewhere.
 """
 
-from bagwise.distributed.bags import DaskBags, connected
+from bagwise.distributed.bags import DaskBags, connected, helped_by_workers
 from bagwise.distributed.cluster import PartError
 from bagwise.distributed.passes import DistributedData, training_data
 from bagwise.distributed.rows import DaskRows
 
-__all__ = ["DaskBags", "DaskRows", "DistributedData", "PartError", "connected", "training_data"]
+__all__ = [
+    "DaskBags",
+    "DaskRows",
+    "DistributedData",
+    "PartError",
+    "connected",
+    "helped_by_workers",
+    "training_data",
+]

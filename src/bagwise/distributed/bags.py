@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,8 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.core.parameters import check_integer
-from bagwise.distributed.cluster import Cluster, check_client
+from bagwise.core.threads import helped_by
+from bagwise.distributed.cluster import Cluster, check_client, same
 from bagwise.distributed.predictions import write_parts
 from bagwise.distributed.rows import DaskRows
 from bagwise.io.requirements import require
@@ -47,7 +49,7 @@ class DaskBags:
         cuts = np.unique([0, *np.searchsorted(bags.offsets, targets), len(bags)]).tolist()
         pairs = list(pairwise(cuts))
         names = [f"bags {a}-{b - 1}" for a, b in pairs]
-        return cls([partial(_same, bags[a:b]) for a, b in pairs], names)
+        return cls([partial(same, bags[a:b]) for a, b in pairs], names)
 
     @classmethod
     def from_files(
@@ -141,6 +143,11 @@ def connected(X: Any, client: Any) -> Any:
     return X
 
 
+def helped_by_workers(X: Any) -> AbstractContextManager[None]:
+    """A context in which workers that hold rows X, if any do, make calls that can be at once."""
+    return helped_by(X.cluster.at_once if isinstance(X, DaskRows) else None)
+
+
 def check_parts(found: list[dict[str, Any]], names: Sequence[str]) -> None:
     """Raise where parts do not belong together."""
     for part, name in zip(found, names, strict=True):
@@ -170,10 +177,6 @@ def check_parts(found: list[dict[str, Any]], names: Sequence[str]) -> None:
 
 
 # --- What runs on workers -----------------------------------------------------------------------
-
-
-def _same(bags: Bags) -> Bags:
-    return bags
 
 
 def _read_parquet(path: str, **columns: Any) -> Bags:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from operator import add
 from typing import Any
+
+from bagwise.core.linalg import BREAKDOWNS
 
 RETRIES = 3  # of a part that fails, on any worker
 POLL = 5.0  # seconds between looks at whether there are workers at all, and at stuck tasks
@@ -17,6 +19,10 @@ PATIENCE = 300.0  # seconds without a worker, or an answer of the scheduler, aft
 
 class PartError(RuntimeError):
     """A part of distributed bags failed on its workers, again and again."""
+
+
+class BrokenPartError(PartError, FloatingPointError):
+    """Numbers broke down on a part, as they may in a local fit."""
 
 
 class LonelyError(PartError):
@@ -46,13 +52,17 @@ class Cluster:
 
     client: Any
     names: tuple[str, ...]
+    kind: str = "part"  # of what is named
+    # Of a pass, kept until the next has begun: a client sends messages at most each 10 ms, and what
+    # a pass asks for must not wait behind the news that the results of the last may go.
+    _last_pass: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The future of a call, which is tried again where it fails."""
         self._check_open()
         return self.client.submit(function, *arguments, pure=False, retries=RETRIES)
 
-    def deal(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    def deal(self, calls: Sequence[Callable[..., Any]], *arguments: Any) -> list[Any]:
         """Futures of one call for each part, the same number for each thread of the workers.
 
         What is computed from a result is computed where the result is, so that this balances
@@ -62,6 +72,7 @@ class Cluster:
         return [
             self.client.submit(
                 call,
+                *arguments,
                 workers=[slots[i % len(slots)]] if slots else None,
                 allow_other_workers=bool(slots),  # if the worker is lost
                 pure=False,
@@ -81,14 +92,48 @@ class Cluster:
         with self._naming([(f, [i]) for f, i in zip(futures, numbers, strict=True)]):
             return self._results(futures)
 
+    def at_once(
+        self, work: Callable[..., Any], items: Sequence[Any], common: tuple[Any, ...]
+    ) -> list[Callable[[], Any]]:
+        """Begin work(item, *common) for all items; functions that wait for each.
+
+        What they have in common is sent once, as a task: if its worker is lost, another has it.
+        """
+        function = work.args[0] if isinstance(work, partial) else work
+        own = replace(self, names=(function.__name__,) * len(items), kind="call")
+        with _large_messages():
+            shared = own.submit(same, common)
+            futures = own.deal([partial(_with_common, work, item) for item in items], shared)
+        return [partial(own._one, future, i) for i, future in enumerate(futures)]
+
+    def _one(self, future: Any, i: int) -> Any:
+        return self.gather([future], [i])[0]
+
     def total(self, function: Callable[[Any], Any], parts: Sequence[Any]) -> Any:
         """The sum of `function(part)` over all parts: workers add up theirs, only sums travel."""
+        return reduce(add, self._by_group(partial(_sum_over, function), parts).values())
+
+    def each(
+        self, function: Callable[[Any, Any], Any], parts: Sequence[Any], told: Sequence[Any]
+    ) -> list[Any]:
+        """What `function(part, told)` finds out about each part."""
+        of_groups = self._by_group(partial(_list_over, function, told), parts)
+        found = {i: x for group, own in of_groups.items() for i, x in zip(group, own, strict=True)}
+        return [found[i] for i in range(len(parts))]
+
+    def _by_group(
+        self, function: Callable[..., Any], parts: Sequence[Any]
+    ) -> dict[tuple[int, ...], Any]:
+        """What `function(numbers, parts)` finds out about the parts that each thread has."""
         work = [(part, [i]) for i, part in enumerate(parts)]
         with self._naming(work):
-            for group in self._groups(parts):
-                mine = [parts[i] for i in group]
-                work.append((self.submit(_sum_over, function, group, *mine), group))
-            return reduce(add, self._results([future for future, _ in work[len(parts) :]]))
+            groups = self._groups(parts)
+            mine = [[parts[i] for i in group] for group in groups]
+            with _large_messages():
+                futures = self.client.map(function, groups, mine, pure=False, retries=RETRIES)
+            work += zip(futures, groups, strict=True)
+            self._last_pass[:] = futures
+            return dict(zip(map(tuple, groups), self._results(futures), strict=True))
 
     def _groups(self, parts: Sequence[Any]) -> list[list[int]]:
         """Parts by the worker that has them, in as many groups as it has threads.
@@ -112,14 +157,15 @@ class Cluster:
         except PartError:
             raise
         except _PartFault as fault:
-            i, last = fault.args
-            raise PartError(
-                f"{self._named([i])} failed on its worker in the last of {RETRIES + 1} attempts at "
-                f"the parts there, with {last}"
-            ) from fault
+            i, last, broke_down = fault.args
+            if broke_down:
+                raise BrokenPartError(_last_attempt(self._named([i]), last)) from fault
+            raise PartError(_last_attempt(self._named([i]), last)) from fault
         except (Exception, asyncio.CancelledError) as error:
             if failed := [parts for future, parts in work if future.status == "error"]:
-                raise self._failure(failed[0], f"{type(error).__name__}: {error}") from error
+                if isinstance(error, BREAKDOWNS):
+                    raise BrokenPartError(_failure(self._named(failed[0]), error)) from error
+                raise PartError(_failure(self._named(failed[0]), error)) from error
             gone = [parts for future, parts in work if future.status in ("cancelled", "lost")]
             lost = isinstance(error, OSError | asyncio.CancelledError) or is_closed(self.client)
             if not gone and not lost:
@@ -131,14 +177,8 @@ class Cluster:
                 "a checkpoint"
             ) from error
 
-    def _failure(self, parts: list[int], last: str) -> PartError:
-        return PartError(
-            f"{self._named(parts)} failed on its workers {RETRIES + 1} times, the last time "
-            f"with {last}"
-        )
-
     def _named(self, parts: list[int]) -> str:
-        names = [f"part {i} ({self.names[i]})" for i in parts]
+        names = [f"{self.kind} {i} ({self.names[i]})" for i in parts]
         return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
     def _ask(self, method: str, *arguments: Any) -> Any:
@@ -213,16 +253,65 @@ def _free_stuck(dask_scheduler: Any) -> None:
     dask_scheduler.transitions(runnable, stimulus_id="bagwise-free-stuck")
 
 
+def _last_attempt(named: str, last: str) -> str:
+    return (
+        f"{named} failed on its worker in the last of {RETRIES + 1} attempts at the parts there, "
+        f"with {last}"
+    )
+
+
+def _failure(named: str, last: BaseException) -> str:
+    return (
+        f"{named} failed on its workers {RETRIES + 1} times, the last time with "
+        f"{type(last).__name__}: {last}"
+    )
+
+
+@contextmanager
+def _large_messages() -> Iterator[None]:
+    """Dask warns of messages above 10 MB, which posteriors and samples of bags may be."""
+    import dask
+
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+        yield
+
+
 class _PartFault(Exception):
-    """Number of a part that a function failed on, and how."""
+    """Number of a part that a function failed on, how, and whether numbers broke down."""
 
 
-def _sum_over(function: Callable[[Any], Any], numbers: list[int], *parts: Any) -> Any:
+@contextmanager
+def _faults_of(i: int) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        how = f"{type(error).__name__}: {error}"
+        raise _PartFault(i, how, isinstance(error, BREAKDOWNS)) from error
+
+
+def _sum_over(function: Callable[[Any], Any], numbers: list[int], parts: list[Any]) -> Any:
     total = None
     for i, part in zip(numbers, parts, strict=True):
-        try:
+        with _faults_of(i):
             result = function(part)
-        except Exception as error:
-            raise _PartFault(i, f"{type(error).__name__}: {error}") from error
         total = result if total is None else total + result
     return total
+
+
+def _list_over(
+    function: Callable[[Any, Any], Any], told: Sequence[Any], numbers: list[int], parts: list[Any]
+) -> list[Any]:
+    found = []
+    for i, part in zip(numbers, parts, strict=True):
+        with _faults_of(i):
+            found.append(function(part, told[i]))
+    return found
+
+
+def same(values: Any) -> Any:
+    """What is sent to a worker, as a result there."""
+    return values
+
+
+def _with_common(work: Callable[..., Any], item: Any, common: tuple[Any, ...]) -> Any:
+    return work(item, *common)

@@ -22,6 +22,7 @@ from bagwise.core.inference.passes import (
     rows_and_scaling,
 )
 from bagwise.core.inference.stats import Chunk
+from bagwise.distributed.cluster import same
 from bagwise.distributed.rows import DaskRows
 
 Array = NDArray[Any]
@@ -199,7 +200,7 @@ class DaskSweeper(Sweeper):
         self._sweeps += 1
         if self._sweeps % FRESH_START == 0:
             # Values that depend on all sweeps before them would keep all of those alive.
-            self._values = [submit(_same, v) for v in self.cluster.gather(self._values)]
+            self._values = [submit(same, v) for v in self.cluster.gather(self._values)]
         return self.cluster.total(itemgetter(0), pairs)
 
 
@@ -211,10 +212,6 @@ class PartChunks(tuple[Chunk, ...]):
 
     def __sizeof__(self) -> int:
         return sum(c.kt.nbytes + (0 if is_elsewhere(c.A) else c.A.nbytes) for c in self)
-
-
-def _same(values: Any) -> Any:
-    return values
 
 
 def _whitened(X: Any, part: Part, whitener: Features, dtype: np.dtype[Any]) -> tuple[Array, Array]:

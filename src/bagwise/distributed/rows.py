@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from bagwise.bags.rows import RowSource, column_moments, column_range, row_diges
 from bagwise.distributed.cluster import Cluster
 
 Array = NDArray[Any]
+R = TypeVar("R")
+
+FEW_ROWS = 4096  # of some bags: with so few, messages take longer than what is done with the rows
 
 
 class DaskRows(RowSource):
@@ -50,6 +54,20 @@ class DaskRows(RowSource):
         part = np.searchsorted(self.starts, index, side="right") - 1
         asked = np.unique(part).tolist()
         return asked, [np.flatnonzero(part == p) for p in asked]
+
+    def part(self, rows: Any) -> Any:
+        """What bags of some of the rows hold: rows that stay where they are, or an array of few."""
+        index = np.arange(len(self))[rows]
+        if len(index) <= FEW_ROWS or np.any(np.diff(index) <= 0):
+            return self[index]
+        return self.take(index)
+
+    def in_place(self, work: Callable[[Any, Array], list[R]], offsets: Array) -> list[R]:
+        """What `work(rows, offsets)` finds out about the bags of each part, on its worker."""
+        ends = np.searchsorted(offsets, self.starts)
+        told = [offsets[a : b + 1] - offsets[a] for a, b in pairwise(ends)]
+        found = self.cluster.each(work, self.futures, told)
+        return [result for part in found for result in part]
 
     def take(self, index: NDArray[np.int64]) -> DaskRows:
         """Some rows, in rising order, that stay where they are."""

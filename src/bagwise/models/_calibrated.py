@@ -39,7 +39,7 @@ from bagwise.core.inference.monitor import Callback, Monitor, listening
 from bagwise.core.likelihoods.targets import halves
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
 from bagwise.core.threads import suitable_threads
-from bagwise.distributed import connected
+from bagwise.distributed import connected, helped_by_workers
 from bagwise.models._decisions import DECISIONS, DecidingMIL
 from bagwise.models._refits import scores_by_refits
 from bagwise.models.bag_weights import bag_counts
@@ -151,7 +151,7 @@ class CalibratedMIL(DecidingMIL, abstract=True):
             rng = generator(self.random_state)
             self.classes_ = classes  # copies that callbacks look at predict before the fit ends
             record_features(self, bags)
-            with self._threads(bags):
+            with self._threads(bags), helped_by_workers(bags.X):
                 self._fit_bags(bags, T, known, rng, counts=counts, callbacks=callbacks, **more)
                 self._check_ranking(bags, T, counts)
                 self._keep_seen(bags, counts)

@@ -21,6 +21,7 @@ from bagwise.core.features import features_in_common
 from bagwise.core.inference.feature_store import default_budget
 from bagwise.core.likelihoods.targets import halves
 from bagwise.core.parameters import check_dtype, check_integer
+from bagwise.core.threads import at_once
 from bagwise.distributed import DaskRows
 from bagwise.kernels import RBF, Kernel
 
@@ -119,13 +120,12 @@ def kmeans_points(X: Any, group: NDArray[np.int64], n: int, rng: np.random.Gener
         return np.asarray(X[:], dtype=np.float64)
     names, counts = np.unique(group, return_counts=True)
     shares = equal_shares(counts, n)
-    return np.concatenate(
-        [
-            _centres(X, np.flatnonzero(group == g), int(k), rng)
-            for g, k in zip(names, shares, strict=True)
-            if k
-        ]
-    )
+    drawn = [
+        _to_cluster(X, np.flatnonzero(group == g), int(k), rng)
+        for g, k in zip(names, shares, strict=True)
+        if k
+    ]
+    return np.concatenate([centres() for centres in at_once(_centres, drawn)])
 
 
 def principal_points(X: Array, n: int, seed: int) -> Array:
@@ -158,14 +158,21 @@ def equal_shares(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     return shares
 
 
-def _centres(X: Any, rows: NDArray[np.intp], k: int, rng: np.random.Generator) -> Array:
-    """k-means centres of some rows, of which only those that are used are read."""
-    if len(rows) <= k:
-        return np.asarray(X[rows], dtype=np.float64)
+def _to_cluster(
+    X: Any, rows: NDArray[np.intp], k: int, rng: np.random.Generator
+) -> tuple[Array, int, int]:
+    """Rows of which k-means finds k centres, only those that are used, with k and a seed."""
     if len(rows) > ROWS_PER_CENTRE * k:  # more rows move the centres little and cost a lot
         rows = rows[np.sort(rng.choice(len(rows), ROWS_PER_CENTRE * k, replace=False))]
-    seed = int(rng.integers(2**31))
-    X = X[rows]
+    seed = int(rng.integers(2**31)) if len(rows) > k else 0
+    return X[rows], k, seed
+
+
+def _centres(drawn: tuple[Array, int, int]) -> Array:
+    """k-means centres of some rows, or no more rows than that as they are."""
+    X, k, seed = drawn
+    if len(X) <= k:
+        return np.asarray(X, dtype=np.float64)
     with warnings.catch_warnings():
         # Fewer distinct instances than centres: the duplicates are harmless (jitter).
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -25,6 +25,7 @@ from bagwise.core.calibration.left_out import (
     left_out,
     scores_of,
 )
+from bagwise.core.features import features_in_common
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.passes import FLOAT64_FEATURES
 from bagwise.core.inference.stats import Q
@@ -33,6 +34,7 @@ from bagwise.core.parameters import check_dtype, generator
 from bagwise.core.posteriors.averaged import AveragedPosterior
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.warnings import warn_user
+from bagwise.distributed import DaskRows
 from bagwise.models._preparation import feature_budget
 from bagwise.models.inputs import known_labels
 
@@ -142,7 +144,12 @@ class SharedFeatures:
         return self._posterior.Z
 
     def __call__(self, kept: NDArray[np.intp]) -> tuple[Array, Array] | None:
-        """A and kt of the rows of some bags; None where both copies would take too much memory."""
+        """A and kt of the rows of some bags; None where both copies would take too much memory.
+
+        Workers that hold the rows compute their features in each refit.
+        """
+        if isinstance(self._bags.X, DaskRows):
+            return None
         sizes = self._bags.sizes[kept]
         if 2 * int(sizes.sum()) * len(self._posterior.m) * self._dtype.itemsize > self._budget:
             return None
@@ -231,7 +238,8 @@ class Refits:
         of_whole = OfWhole(member.shift, member.scale)
         if shared is not None:
             of_whole = replace(of_whole, Z=shared.Z, features=shared(kept))
-        self._fit_part(refit, kept, of_whole)
+        with features_in_common(self.bags.X, budget=0):  # other fits are to other bags
+            self._fit_part(refit, kept, of_whole)
         return refit
 
     def _fit_part(

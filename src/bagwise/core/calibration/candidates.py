@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -280,8 +279,8 @@ def judge(
     `alone` the best one has all the weight.
     """
     found: list[LeftOut | None] = []
-    works = [partial(left_out_of, candidate, judged, fitting) for candidate in candidates]
-    for i, work in enumerate(at_once(works, BREAKDOWNS)):
+    works = at_once(left_out_of, candidates, (judged, fitting), BREAKDOWNS)
+    for i, work in enumerate(works):
         stage = f"candidate {i + 1} of {len(candidates)}"
         try:
             found.append(keep(stage, work))

@@ -89,11 +89,11 @@ def bag_means(
 ) -> Array:
     """(B, D) mean of the features of each bag's instances; X may stay where it is."""
 
-    def of_chunk(rows: slice, own: Array) -> Array:
-        found = features(np.asarray(X[rows], dtype=np.float64))
+    def of_chunk(some: Array, rows: slice, own: Array) -> Array:
+        found = features(np.asarray(some, dtype=np.float64))
         return np.asarray(np.add.reduceat(found, own[:-1]) / np.diff(own)[:, None])
 
-    return np.concatenate(by_chunk(offsets, X.shape[1], of_chunk))
+    return np.concatenate(by_chunk(X, offsets, of_chunk))
 
 
 def fit_pooled(

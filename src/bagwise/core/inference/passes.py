@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Protocol, TypeVar
 
@@ -241,14 +241,24 @@ class Sweeper:
         return reduce(add, in_threads(lambda i: step(self.chunks[i]), len(self.chunks)))
 
 
-def by_chunk(offsets: Array, n_features: int, work: Callable[[slice, Array], T]) -> list[T]:
-    """What `work` finds out about chunks of whole bags, given their rows and own offsets."""
+def by_chunk(X: Any, offsets: Array, work: Callable[[Array, slice, Array], T]) -> list[T]:
+    """What `work` finds out about chunks of whole bags, done where the rows X are.
+
+    It is given the rows of a chunk, their place among those in the same memory, and the offsets of
+    their bags.
+    """
+    here = partial(_chunks_here, work)
     offsets = np.asarray(offsets)
-    cuts = bag_cuts(offsets, rows_per_chunk(n_features))
+    return X.in_place(here, offsets) if isinstance(X, RowSource) else here(X, offsets)
+
+
+def _chunks_here(work: Callable[[Array, slice, Array], T], X: Any, offsets: Array) -> list[T]:
+    cuts = bag_cuts(offsets, rows_per_chunk(X.shape[1]))
 
     def of_chunk(i: int) -> T:
         own = offsets[cuts[i] : cuts[i + 1] + 1]
-        return work(slice(int(own[0]), int(own[-1])), own - own[0])
+        rows = slice(int(own[0]), int(own[-1]))
+        return work(X[rows], rows, own - own[0])
 
     return list(in_threads(of_chunk, len(cuts) - 1))
 

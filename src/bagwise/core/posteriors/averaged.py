@@ -88,12 +88,12 @@ class AveragedPosterior(Posterior):
         asked: dict[str, Any]
         asked = {"joint": joint, "instances": instances, "second": second, "stages": stages}
 
-        def of_chunk(rows: slice, own: Array) -> Predicted:
-            some, pairs = X[rows], zip(self.members, readouts, strict=True)
+        def of_chunk(some: Array, rows: slice, own: Array) -> Predicted:
+            pairs = zip(self.members, readouts, strict=True)
             parts = [member.predicted(some, own, **asked, readout=part) for member, part in pairs]
             return averaged_predictions(parts, self.weights)
 
-        return joined(np.asarray(offsets), by_chunk(offsets, X.shape[1], of_chunk))
+        return joined(np.asarray(offsets), by_chunk(X, offsets, of_chunk))
 
     def _split(self, readout: Array | None) -> list[Array | None]:
         """What of a readout of `pooled_rows` is for the features of each member."""

@@ -115,8 +115,8 @@ class FeaturePosterior(ABC):
     ) -> Predicted:
         """The same with features that are `given`, A and kt of all rows, or with None."""
 
-        def of_chunk(rows: slice, own: Array) -> Predicted:
-            some, starts = X[rows], own[:-1]
+        def of_chunk(some: Array, rows: slice, own: Array) -> Predicted:
+            starts = own[:-1]
             A, kt = self.features(some) if given is None else (x[rows] for x in given)
             alone = of_bags = means = None
             if instances or joint:
@@ -128,7 +128,7 @@ class FeaturePosterior(ABC):
                 means = np.add.reduceat(A @ readout, starts) / np.diff(own)
             return Predicted(own, alone if instances else None, of_bags, readout=means)
 
-        return joined(np.asarray(offsets), by_chunk(offsets, X.shape[1], of_chunk))
+        return joined(np.asarray(offsets), by_chunk(X, offsets, of_chunk))
 
     def instance_moments(self, A: Array, kt: Array, latent: LatentMoments) -> Moments:
         """P(y_n) averaged over the posterior of f_n."""
