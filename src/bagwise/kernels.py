@@ -106,7 +106,9 @@ class _Stationary(Kernel):
         return replace(self, variance=variance, lengthscale=same)  # type: ignore[type-var]
 
     def cross(self, X: Array, Z: Array) -> Array:
-        return self._rho(self._r2(X, Z)) * X.dtype.type(self.variance)
+        K = self._rho(self._r2(X, Z))
+        K *= X.dtype.type(self.variance)
+        return K
 
     def diag(self, X: Array) -> Array:
         return np.full(len(X), self.variance, dtype=X.dtype)
@@ -163,7 +165,8 @@ class RBF(_Stationary):
         _check_stationary(self)
 
     def _rho(self, r2: Array) -> Array:
-        return np.exp(-0.5 * r2)
+        half = -0.5 * r2
+        return np.exp(half, out=half)
 
     def _slope(self, r2: Array) -> Array:
         return np.exp(-0.5 * r2)

@@ -13,7 +13,12 @@ from bagwise.core.features import (
     residual_variance,
     whitener,
 )
-from bagwise.core.linalg import NotPositiveDefiniteError, cholesky
+from bagwise.core.linalg import (
+    NotPositiveDefiniteError,
+    cholesky,
+    times_transpose,
+    weighted_gram,
+)
 from bagwise.kernels import RBF, Constant, Kernel, Linear, Matern
 from brute_force import central_difference
 
@@ -148,3 +153,22 @@ def test_features_in_common_end_with_their_context() -> None:
     with features_in_common(np.zeros((2, 1)), 100):
         assert common_features() is not None
     assert common_features() is None
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 30])
+def test_products_leave_out_zeros_alone(n: int) -> None:
+    rng = np.random.default_rng(n)
+    K, L = rng.normal(size=(9, n)), np.tril(rng.normal(size=(n, n)))
+    np.testing.assert_allclose(times_transpose(K, L), K @ L.T, atol=1e-13)
+
+
+@pytest.mark.parametrize("signs", [[1.0], [-1.0], [1.0, -1.0, 0.0]], ids=["+", "-", "mixed"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_of_any_sign(signs: list[float], dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(50, 6)).astype(dtype)
+    w = rng.random(50) * rng.choice(signs, size=50)
+    found = weighted_gram(A, w)
+    assert found.dtype == np.float64
+    exact = np.einsum("ni,n,nj->ij", A.astype(np.float64), w, A.astype(np.float64))
+    np.testing.assert_allclose(found, exact, atol=1e-4 if dtype == np.float32 else 1e-12)

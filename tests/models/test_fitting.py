@@ -149,3 +149,26 @@ def test_models_travel_without_what_predictions_leave_behind() -> None:
     p = model.predict_proba(bags)
     assert len(pickle.dumps(model)) == before
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(bags), p)
+
+
+@pytest.mark.parametrize("mean", [-1.0, "learn"])
+def test_large_fits_start_from_some_of_the_bags(
+    mean: float | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fitted() -> tuple[Any, list[str]]:
+        stages: list[str] = []
+        model = bw.ProbitVGPMIL(
+            n_inducing=10, learn_hyperparameters=False, mean=mean, tol=1e-10, random_state=0
+        )
+        return model.fit(bags, callbacks=[lambda stage, *_: stages.append(stage)]), stages
+
+    bags = separable_bags(60, 4)
+    plain, stages = fitted()
+    assert set(stages) == {"vi"}  # passes over all bags cost little
+    monkeypatch.setattr("bagwise.core.inference.driver.FLOAT64_FEATURES", 0)
+    assert set(fitted()[1]) == {"vi"}  # a hundred bags at least
+    monkeypatch.setattr("bagwise.core.inference.driver.START_BAGS", 3)
+    warm, stages = fitted()
+    assert stages[0] == "some bags" and stages.count("vi") == warm.n_iter_
+    assert warm.elbo_ == pytest.approx(plain.elbo_, rel=1e-9)
+    np.testing.assert_allclose(warm.latent(bags)[0], plain.latent(bags)[0], atol=1e-5)

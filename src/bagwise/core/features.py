@@ -24,6 +24,7 @@ from bagwise.core.linalg import (
     cholesky,
     cholesky_pullback,
     inverse_lower,
+    times_transpose,
 )
 from bagwise.kernels import Kernel
 
@@ -65,7 +66,7 @@ class Whitener:
     def __call__(self, X: Array) -> tuple[Array, Array]:
         """Return A (n, M) and kt (n,), in float64: L^-1 magnifies rounding by 1/sqrt(jitter)."""
         X = np.asarray(X, dtype=np.float64)
-        A = self.kernel.cross(X, self.Z) @ self.L_inv.T
+        A = times_transpose(self.kernel.cross(X, self.Z), self.L_inv)
         return A, residual_variance(self.kernel.diag(X), A)
 
     def pullback(self, X: Array, A: Array, A_bar: Array, kt_bar: Array) -> FeatureGradient:

@@ -6,6 +6,7 @@ Small factorisations use ``numpy.linalg`` so that a sweep stays within one BLAS 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
 
 SMALLEST_TRIANGLE = 16  # of many at a time, up to which halves do not pay
 SMALL_TRIANGLE = 128  # up to it LAPACK inverts a triangle at once, in one thread
+TRIANGLE_PARTS = 4  # strips of a triangle, which leave out 3/8 of a product with a square
 
 
 class NotPositiveDefiniteError(np.linalg.LinAlgError, ValueError):
@@ -104,17 +106,36 @@ def inverse_from_cholesky(L: Array) -> Array:
 def weighted_gram(A: Array, w: Array) -> Array:
     """``A' diag(w) A`` in float64; products are taken in the dtype of A.
 
-    Of a product B'B half is computed, the other half is the same: weights are rarely negative.
+    Of a product B'B half is computed, the other half is the same. So rows of negative weight are
+    taken by themselves.
 
-    >>> weighted_gram(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([1.0, 4.0]))
+    >>> weighted_gram(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([1.0, -4.0]))
     array([[1., 2.],
-           [2., 8.]])
+           [2., 0.]])
     """
-    w = w.astype(A.dtype, copy=False)[:, None]
-    if np.any(w < 0):
-        return np.asarray((A * w).T @ A, dtype=np.float64)
-    B = A * np.sqrt(w)
+    w = w.astype(A.dtype, copy=False)
+    negative = w < 0
+    if not np.any(negative):
+        return _gram(A * np.sqrt(w)[:, None])
+    up, down = np.flatnonzero(~negative), np.flatnonzero(negative)
+    return _gram(A[up] * np.sqrt(w[up])[:, None]) - _gram(A[down] * np.sqrt(-w[down])[:, None])
+
+
+def _gram(B: Array) -> Array:
     return np.asarray(B.T @ B, dtype=np.float64)
+
+
+def times_transpose(K: Array, L: Array) -> Array:
+    """``K L'`` of a lower triangular matrix, without most of its zeros.
+
+    >>> times_transpose(np.array([[1.0, 2.0]]), np.array([[3.0, 0.0], [4.0, 5.0]]))
+    array([[ 3., 14.]])
+    """
+    out = np.empty((len(K), len(L)), dtype=K.dtype)
+    ends = np.linspace(0, len(L), TRIANGLE_PARTS + 1).astype(int).tolist()
+    for start, end in pairwise(ends):
+        np.matmul(K[:, :end], L[start:end, :end].T, out=out[:, start:end])
+    return out
 
 
 def solve_from_cholesky(L: Array, b: Array) -> Array:

@@ -19,9 +19,10 @@ from bagwise.core.inference.laplace import Laplace
 from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import warn_unless_converged
-from bagwise.core.inference.passes import Sweeper, TrainingData
+from bagwise.core.inference.newton_probit import NewtonAscent
+from bagwise.core.inference.passes import FLOAT64_FEATURES, Sweeper, TrainingData
 from bagwise.core.inference.reliability import learn_reliability
-from bagwise.core.inference.solvers import as_state, from_state, optimise
+from bagwise.core.inference.solvers import as_state, from_state, optimise, watched
 from bagwise.core.inference.stats import Chunk, Q, Sites, latent_mean, standard_q
 from bagwise.core.inference.thinning import START_MEAN, some_bags, thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
@@ -31,6 +32,9 @@ from bagwise.kernels import Kernel
 Array = NDArray[Any]
 
 LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that, of many bags
+START_SHARE, START_NUMBERS = 16, 2**25  # of all rows, and of X and A: what a large fit starts from
+START_BAGS = 100  # that it starts from at least
+START_TOL = 1e-4  # other bags move the optimum further
 GOOD_R_HAT = 1.05
 CONSTANT = 0.01  # in f: its probabilities then differ by less than .004
 
@@ -146,7 +150,11 @@ def _variational(
         return climb(f"vi, {stage}", problem.sites.with_likelihood(likelihood), q)
 
     if problem.start is None:
-        q, trace = best_of_starts("vi", problem.sites, standard_q(len(problem.Z), h.c0), climb)
+        start = standard_q(len(problem.Z), h.c0)
+        some = bags_to_start_from(problem)
+        if some is not None:
+            start = _optimum_of(some, problem, sweeper.whitener, start, limits)
+        q, trace = best_of_starts("vi", problem.sites, start, climb)
     else:
         q, trace = climb("vi", problem.sites, replace(problem.start, c0=h.c0))
     mode = _mode_found(problem, h, sweeper) if from_mode else None
@@ -157,6 +165,34 @@ def _variational(
         return Result(q, h.kernel, trace)
     H, q, trace = learn_reliability(sweeper, problem.likelihood, q, trace, refit)
     return Result(q, h.kernel, trace, H=H)
+
+
+def bags_to_start_from(problem: Problem) -> TrainingData | None:
+    """Some of very many bags, whose optimum is where the climb for all of them starts.
+
+    The mean of v given all labels, as far as the labels of some bags tell, is its mean given those:
+    no start is nearer by expectation. None where passes over all bags cost little, and where
+    something besides the labels of whole bags counts.
+    """
+    data, sites = problem.data, problem.sites
+    simple = sites.warm_start is None and data.graph is None and data.weights is None
+    large = len(data.X) * len(problem.Z) > FLOAT64_FEATURES
+    if not (sites.solver == "newton" and simple and large):
+        return None
+    order = np.random.default_rng(problem.seed).permutation(data.counting)
+    n_rows = min(len(data.X) // START_SHARE, START_NUMBERS // sum(problem.Z.shape))
+    some = order[np.cumsum(np.diff(data.offsets)[order]) <= n_rows]
+    return data.of_bags(np.sort(some)) if len(some) >= START_BAGS else None
+
+
+def _optimum_of(
+    some: TrainingData, problem: Problem, features: Any, q: Q, limits: dict[str, Any]
+) -> Q:
+    """The rough optimum of some bags, as one stage of a fit."""
+    sweeper = some.sweeper(features, dtype=some.X.dtype)
+    ascent = NewtonAscent(problem.sites, sweeper, learn_mean=limits["learn_mean"])  # type: ignore[arg-type]
+    told = {"max_iter": limits["max_iter"], "tol": START_TOL, "verbose": limits["verbose"]}
+    return watched(problem.monitor, "some bags", ascent, q, warn=False, **told)[0]
 
 
 def _mode_found(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:

@@ -36,10 +36,12 @@ def converge(
     verbose: int = 0,
     past: tuple[float, ...] = (),
     note: Callable[[S, list[float]], None] | None = None,
+    arrived: Callable[[S], bool] | None = None,
 ) -> tuple[S, Trace]:
     """Repeat `step` until the objective twice changes by less than `tol` relative to its size.
 
-    `past` is the history up to `state` of a run that goes on; `note` hears of every step.
+    `past` is the history up to `state` of a run that goes on; `note` hears of every step. Steps
+    that know what is left to gain say by `arrived` that it is less than that.
 
     >>> state, trace = converge(lambda x: x / 2, 1.0, lambda x: 5 - x, max_iter=100, tol=1e-3)
     >>> trace.converged, round(state, 3)
@@ -59,6 +61,8 @@ def converge(
             print(f"sweep {sweep:4d}  objective {history[-1]:.6f}")
         if note is not None:
             note(state, history)
+        if arrived is not None and arrived(state):
+            return state, Trace(tuple(history), True)
         still = still + 1 if _is_small(history, tol) else 0
         if still == 2:  # one small change may be an accelerated step that led nowhere
             return state, Trace(tuple(history), True)

@@ -2,12 +2,13 @@
 
 Coordinate ascent creeps where f is far from zero: the bound's curvature there, theta, is much
 larger than that of the likelihood. With xi at its optimum sqrt(E f^2) and S given, the bound is
-a function of m alone, whose own curvature Newton's method takes.
+a function of m alone, whose own curvature Newton's method takes. It is not concave, since it stays
+open for long which instances make a bag positive: steps are those of a trust region.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from bagwise.core.inference.loop import Trace, converge, warn_not_converged
 from bagwise.core.inference.monitor import Monitor, State
-from bagwise.core.inference.newton import newton_step
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper
 from bagwise.core.inference.stats import (
@@ -29,14 +29,14 @@ from bagwise.core.inference.stats import (
     latent_variance,
     projected,
 )
+from bagwise.core.inference.trust_region import START_RADIUS, trusted_step
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, SecondOrder
 from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 from bagwise.densities import Density, SmoothDensity
 
 Array = NDArray[Any]
 
-REACH = 16.0  # a value costs one pass over A, derivatives a matrix product
-NEWTON_STEPS = 2  # for one S: more would climb to a place that the next S moves
+CARRIED = ("radius", "gain", "worth")  # from one step to the next, besides q
 
 
 class MixtureSites(Protocol):
@@ -107,10 +107,14 @@ class _State:
     q: Q
     elbo: float
     given: GivenCovariance
+    radius: float = START_RADIUS  # within which steps in m are trusted
+    gain: float = np.inf  # of the last of them
+    worth: float = np.inf  # what the last new S gained
+    settled: bool = False
 
 
 class NewtonRefinement:
-    """From a q near the optimum to the optimum: a new S, two Newton steps in m, and so on.
+    """From a first q to the optimum: Newton steps in m, and a new S when that gains more.
 
     `past` is the history of the bound up to that q.
     """
@@ -135,43 +139,55 @@ class NewtonRefinement:
         def note(reached: _State, history: list[float]) -> None:
             past = np.array(history)
             if monitor is not None:
-                step = {"q": vars(reached.q), "history": past}
+                told = {name: getattr(reached, name) for name in CARRIED}
+                step = {"q": vars(reached.q), "history": past, **told}
                 monitor.step(len(past) - 1, past[-1], partial(dict, step))
 
-        past = self.past
+        past, carried = self.past, dict[str, Any]()
         if state is not None:
             q, past = Q(**state["q"]), tuple(state["history"].tolist())
+            carried = {name: float(state[name]) for name in CARRIED}
         end, trace = converge(
             partial(self._step, tol=tol),
-            _State(q, past[-1], self._given(q.S)),
+            _State(q, past[-1], GivenCovariance(self.sites, q.S), **carried),
             lambda s: s.elbo,
             max_iter=max_iter,
             tol=tol,
             verbose=verbose,
             past=past,
             note=note,
+            arrived=lambda s: s.settled,
         )
         if not trace.converged:
             warn_not_converged(max_iter, tol)
         return end.q, trace
 
-    def _given(self, S: Array) -> GivenCovariance:
-        return GivenCovariance(self.sites, S)
-
     def _step(self, state: _State, tol: float) -> _State:
-        m, c0 = state.q.m, state.q.c0
-        precision = self.sweeper.total(partial(state.given.precision, m=m, c0=c0))
-        L = cholesky(np.eye(len(m)) + precision.AtLA, name="P = I + A' Lambda A")
-        given = self._given(inverse_from_cholesky(L))
-        target = LogJoint(given, self.sweeper, c0)
-        for _ in range(NEWTON_STEPS):
-            here = target.expand(m)
-            found, stationary = newton_step(target, here, tol, REACH)
-            if found is None:  # no ascent is left at the precision of the bound
-                value = here.value
-                break
-            m, value = found
-            if stationary:
-                break
-        q = Q(m, given.S, c0, -logdet_from_cholesky(L))
-        return _State(q, value + 0.5 * float(m @ m) - q.kl(), given)
+        """A new S where the last step in m gained no more than the last S, and a step in m."""
+        small = tol * max(abs(state.elbo), 1.0)
+        if state.gain <= state.worth:
+            state = self._with_new_S(state)
+        q = state.q
+        target = LogJoint(state.given, self.sweeper, q.c0)
+        rest = 0.5 * float(q.m @ q.m) - q.kl()  # of the bound, constant in m
+        if max(state.gain, state.worth) <= small:
+            return replace(state, elbo=target.value(q.m) + rest, settled=True)
+        here = target.expand(q.m)
+        found, radius = trusted_step(target, here, state.radius)
+        m, value = found or (here.v, here.value)  # or no ascent is left at the bound's precision
+        gain = value - here.value
+        return replace(state, q=replace(q, m=m), elbo=value + rest, radius=radius, gain=gain)
+
+    def _with_new_S(self, state: _State) -> _State:
+        """The optimal S for the present xi.
+
+        For these the bound is quadratic in f and its optimum Gaussian, so that it gains
+        KL(N(m, S) || N(m, P^-1)); a new xi adds to that.
+        """
+        q = state.q
+        precision = self.sweeper.total(partial(state.given.precision, m=q.m, c0=q.c0))
+        P = np.eye(len(q.m)) + precision.AtLA
+        L = cholesky(P, name="P = I + A' Lambda A")
+        new = replace(q, S=inverse_from_cholesky(L), log_det_S=-logdet_from_cholesky(L))
+        worth = 0.5 * (float(np.sum(P * q.S)) - len(q.m) + new.log_det_S - q.log_det_S)
+        return replace(state, q=new, given=GivenCovariance(self.sites, new.S), worth=worth)

@@ -19,8 +19,8 @@ from bagwise.core.parameters import check_choice
 
 Run = Callable[..., tuple[Q, Trace]]  # of stage, method, q and limits
 
-# Newton's method from the very start would end in another, often lower, optimum.
-FIRST_SWEEPS = 8
+# Newton's method needs a first S of about the right size.
+FIRST_SWEEPS = 2
 
 
 def optimise(
