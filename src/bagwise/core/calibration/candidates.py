@@ -43,6 +43,7 @@ from bagwise.core.likelihoods.count_rule import CountRule
 from bagwise.core.likelihoods.targets import halves
 from bagwise.core.linalg import BREAKDOWNS, cholesky, inverse_from_cholesky
 from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.core.posteriors.joint import PROPAGATED
 from bagwise.core.posteriors.ruled import RulePredictor, share_scores
 from bagwise.core.threads import at_once
 from bagwise.kernels import Kernel
@@ -55,7 +56,7 @@ SAMPLE_ROWS = 8_000  # of more; half of it, 40 bags of 100, often takes too simp
 ROWS_PER_BAG = 100  # of large bags that are sampled, before fewer bags are looked at
 MEAN_SCALE = 3.0  # of the prior of c0, about START_MEAN
 STEPS, TOL = 30, 1e-4  # of Newton's method: a rough fit ranks kernels as well
-STAGES = (64, 256)  # Sobol points of joint bag probabilities
+STAGES = (PROPAGATED, 64, 256)  # Sobol points of joint bag probabilities
 # Nats by which standardised features have to be better than raw ones of the same unit, and raw ones
 # than standardised ones of different units: left-out bags tell kernels apart to about as much.
 HANDICAP = 4.0
