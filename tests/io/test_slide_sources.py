@@ -123,6 +123,10 @@ def test_folders_of_torchmil(tmp_path: Path) -> None:
         file["features"] = features(0, 0)
     with pytest.raises(SlideFileError, match="labels has no file of bag 'bag99'"):
         read_torchmil(tmp_path)
+    longest = "b" * 252  # with .h5 a name as long as names may be, with .npy longer
+    (tmp_path / "features" / "bag99.h5").rename(tmp_path / "features" / f"{longest}.h5")
+    with pytest.raises(SlideFileError, match="labels has no file of bag 'bbb"):
+        read_torchmil(tmp_path)
 
 
 @pytest.mark.parametrize(

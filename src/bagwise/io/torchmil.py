@@ -80,7 +80,7 @@ def _read_part(root: Path, part: str, names: list[str]) -> list[Array] | None:
         return None
     found = []
     for name in names:
-        path = next((p for e in ENDINGS if (p := folder / f"{name}{e}").exists()), None)
+        path = next((p for e in ENDINGS if os.path.exists(p := folder / f"{name}{e}")), None)
         if path is None:
             raise SlideFileError(
                 f"{folder} has no file of bag {name!r:.80}, which has features; add it, or take "
