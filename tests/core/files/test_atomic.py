@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bagwise import Bags, ProbitVGPMIL, load
-from bagwise.core.files.atomic import atomic_file, remove_leftovers
+from bagwise.core.files.atomic import atomic_file, check_target, remove_leftovers
 
 
 def test_any_name_that_the_system_takes_can_be_written(tmp_path: Path) -> None:
@@ -63,6 +63,16 @@ def test_models_keep_their_metadata_and_existing_files(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="overwrite=True"):
         model.save(path, overwrite=False)
     assert model.fit(bags).metadata_ == {}
+
+
+def test_what_cannot_be_written_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError, match="File name too long"):
+        check_target(tmp_path / ("b" * 256))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match=r"may not be written.*another folder for a\.txt"):
+        check_target(tmp_path / "a.txt")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")

@@ -57,6 +57,8 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Pat
         raise FileNotFoundError(
             f"no directory {target.parent}; make it before saving {target.name}"
         )
+    with suppress(FileNotFoundError):
+        os.lstat(target)  # raises what the system has against the name
     if not overwrite:
         refuse_existing(target)
     if target.is_dir():
@@ -65,6 +67,10 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Pat
         raise FileExistsError(
             f"{os.fspath(path)} is a device, a pipe or a socket, which a file would take the place "
             "of; name a regular file"
+        )
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(
+            f"{target.parent} may not be written; choose another folder for {target.name}"
         )
     return target
 
