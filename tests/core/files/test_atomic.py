@@ -91,11 +91,11 @@ def test_devices_are_not_replaced() -> None:
         pass
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o4755])  # the last would run as another
 def test_a_private_file_stays_private(tmp_path: Path, mode: int) -> None:
     target = tmp_path / "a.txt"
     target.write_bytes(b"old")
     target.chmod(mode)
     with atomic_file(target) as file:
         file.write(b"new")
-    assert target.read_bytes() == b"new" and target.stat().st_mode & 0o777 == mode
+    assert target.read_bytes() == b"new" and target.stat().st_mode & 0o7777 == mode & 0o777

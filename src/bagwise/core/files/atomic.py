@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -129,7 +128,7 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
 def _keep_mode(temporary: Path, target: Path) -> None:
     """A private file stays private when it is written again."""
     with suppress(OSError):
-        os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        os.chmod(temporary, target.stat().st_mode & 0o777)  # not who it runs as
 
 
 def _put_in_place(temporary: Path, target: Path, overwrite: bool) -> None:
