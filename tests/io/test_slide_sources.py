@@ -129,12 +129,21 @@ def test_folders_of_torchmil(tmp_path: Path) -> None:
         read_torchmil(tmp_path)
 
 
+def endless(path: Path, kind: str) -> None:
+    """A header that claims 10^13 entries of no bytes, which a file of any size holds."""
+    with path.open("wb") as file:
+        header = {"descr": kind, "fortran_order": False, "shape": (10**13, 3)}
+        np.lib.format.write_array_header_1_0(file, header)
+
+
 @pytest.mark.parametrize(
     ("part", "damage", "says"),
     [
         ("features", lambda p: p.write_bytes(p.read_bytes()[:-50]), "damaged or cut off"),
         ("features", lambda p: np.save(p, np.array([{}], dtype=object)), "no .npy file of numbers"),
         ("features", lambda p: np.save(p, np.zeros((9, 3, 2))), r"must be \(n, D\)"),
+        ("features", lambda p: endless(p, "|V0"), "neither numbers nor text"),
+        ("features", lambda p: endless(p, "<U0"), "neither numbers nor text"),
         ("labels", lambda p: np.save(p, np.array([0, 1])), "must be one value"),
         ("coords", lambda p: np.save(p, np.zeros((3, 2))), "one entry per instance: 9"),
         ("patch_labels", lambda p: np.save(p, np.full(9, 7)), "instance labels must be 0, 1"),

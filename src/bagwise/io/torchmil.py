@@ -103,10 +103,10 @@ def _read_array(path: Path, key: str) -> Array:
     check_regular(path, SlideFileError)
     with one_error(path, SlideFileError, "it is no .npy file of numbers, or damaged or cut off"):
         # Mapped, since the header may claim more than there is; pickles would run code.
-        array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-    if array.dtype.kind not in "fiubU":
-        raise SlideFileError(f"{path} holds {array.dtype}, which is neither numbers nor text")
-    return array
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        if mapped.dtype.kind not in "fiubU" or mapped.dtype.itemsize == 0:  # any number of nothing
+            raise SlideFileError(f"{path} holds {mapped.dtype}, which is neither numbers nor text")
+        return np.array(mapped)
 
 
 def _one_label(root: Path, values: Array, name: str) -> Any:
