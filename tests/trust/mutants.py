@@ -37,7 +37,7 @@ TESTED = {
     "core/likelihoods/count_rule.py": ["tests/core/likelihoods/test_count_rule.py"],
     "core/likelihoods/bag_scores.py": [
         "tests/core/likelihoods/test_bag_scores.py",
-        "tests/core/posteriors",
+        "tests/core/posteriors/test_averaged.py",
     ],
     "core/likelihoods/targets.py": [
         "tests/core/likelihoods/test_targets.py",
