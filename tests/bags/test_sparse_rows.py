@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.decomposition import TruncatedSVD
 
 import bagwise as bw
+from bagwise.bags.graphs import check_graph
 from bagwise.bags.rows import column_moments, column_range, is_elsewhere, row_digest
 from bagwise.bags.sparse_rows import SparseRows
 from bagwise.baselines import MeanPoolLogistic
@@ -81,6 +82,20 @@ def test_indices_beyond_the_matrix_are_refused(kind: str) -> None:
     X.indices[1] = 500
     with pytest.raises(ValueError, match="no valid sparse matrix"):
         bw.Bags.from_arrays(X, [0, 0, 1])
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "csc_array", "bsr_array"])
+@pytest.mark.parametrize(
+    "starts", [[0, 7, 7, 0], [0, 3, 3, -1], [0, 2**31 - 1, -(2**31), 0], [1, 1, 1, 3], [0, 2, 1, 3]]
+)
+def test_pointers_beyond_the_matrix_are_refused(kind: str, starts: list[int]) -> None:
+    """SciPy takes them where the last is 0, and then reads and writes what is not its own."""
+    X = getattr(sparse, kind)(np.eye(3))
+    X.indptr[:] = starts
+    with pytest.raises(ValueError, match="index pointers must begin with 0 and never fall"):
+        bw.Bags.from_arrays(X, [0, 0, 1])
+    with pytest.raises(ValueError, match="index pointers must begin with 0 and never fall"):
+        check_graph(X, [0, 3])
 
 
 def test_the_matrix_that_was_passed_stays_as_it_is() -> None:

@@ -1,6 +1,7 @@
 """The command line: help, version, demo, and what it says where a package is missing."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import bagwise
 from bagwise import ProbitVGPMIL
 from bagwise.cli import app as cli
 from bagwise.cli import demo
+from command_line import good, small_frame
 
 
 def run(*arguments: str):  # type: ignore[no-untyped-def]
@@ -125,6 +127,25 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
+
+
+def test_texts_beyond_the_locale_are_printed(tmp_path: Path) -> None:
+    """Names of classes that a terminal of ASCII does not have; tables are UTF-8 everywhere."""
+    frame = small_frame().replace({"diagnosis": {"cancer": "krebs\u00e4hnlich"}})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    good("fit", tmp_path / "t.csv", "--positive", "krebs\u00e4hnlich", "-o", tmp_path / "m.bagwise")
+
+    def printed(*arguments: Any) -> bytes:
+        return subprocess.run(
+            [sys.executable, "-m", "bagwise", *map(str, arguments)],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+        ).stdout
+
+    assert rb"krebs\xe4hnlich" in printed("inspect", tmp_path / "m.bagwise")
+    table = printed("predict", tmp_path / "m.bagwise", tmp_path / "t.csv", "-o", "-")
+    assert "krebs\u00e4hnlich" in table.decode("utf-8")
 
 
 COMMANDS = (*("fit", "predict", "evaluate", "report", "inspect", "demo", "benchmark", "datasets"),)

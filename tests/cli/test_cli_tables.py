@@ -172,13 +172,14 @@ def test_a_folder_gets_one_geojson_per_bag(fitted: Path, tmp_path: Path) -> None
         np.testing.assert_allclose(found, own["p_mean"], rtol=1e-12)
     assert "exists and is not overwritten" in refused(*command, "-o", f"{tmp_path}/tiles/")
     good(*command, "-o", tmp_path / "tiles", "--force")  # a folder that is there needs no slash
-    away = frame.assign(slide=frame["slide"].replace("s03", "../s03"))
-    away.to_csv(tmp_path / "away.csv", index=False)
-    assert "'../s03' cannot be the name of a file" in refused(
-        *("predict", fitted / "m.bagwise", tmp_path / "away.csv", "--tile-size", "2"),
-        *("-o", f"{tmp_path}/other/"),
-    )
-    assert not (tmp_path / "other").exists()
+    for name in ("../s03", "s03" * 67, "\u2603" * 67):  # 201 bytes each of the latter
+        away = frame.assign(slide=frame["slide"].replace("s03", name))
+        away.to_csv(tmp_path / "away.csv", index=False)
+        assert f"{name!r:.80} cannot be the name of a file" in refused(
+            *("predict", fitted / "m.bagwise", tmp_path / "away.csv", "--tile-size", "2"),
+            *("-o", f"{tmp_path}/other/"),
+        )
+        assert not (tmp_path / "other").exists()
 
 
 def test_predict_ignores_labels_that_are_missing(fitted: Path, tmp_path: Path) -> None:

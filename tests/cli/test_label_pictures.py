@@ -57,6 +57,15 @@ def test_names_are_no_paths(tmp_path: Path) -> None:
     assert inside(base, "s1", "notes.txt") is None
 
 
+def test_ids_that_are_too_long_for_names_have_no_picture(tmp_path: Path) -> None:
+    """The system refuses to look for such names."""
+    assert inside(tmp_path, "s", "i" * 300) is None
+    assert inside(tmp_path, "s" * 300, "i") is None
+    assert whole_image(tmp_path, "s" * 300) is None
+    with pytest.raises(ValueError, match="neither a folder of pictures nor an image"):
+        pictures_in(Bags.from_list([[[0.0]]], ids=["s" * 300]), str(tmp_path))
+
+
 def test_a_damaged_picture_is_an_error_that_is_told(tmp_path: Path) -> None:
     (tmp_path / "s1").mkdir()
     (tmp_path / "s1" / "a.png").write_bytes(b"no picture")

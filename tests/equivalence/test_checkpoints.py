@@ -227,6 +227,13 @@ def test_no_state_is_moved_onto_a_stranger(beside: Any, tmp_path: Path) -> None:
     assert stranger.read_text() == "mine"
 
 
+def test_names_that_leave_no_room_for_the_previous_state_are_refused(tmp_path: Path) -> None:
+    """Every state of the fit would end in a warning, and none would be kept."""
+    with pytest.raises(OSError, match="File name too long"):
+        bw.ProbitVGPMIL(**SETTINGS).fit(make_bags(), checkpoint=tmp_path / ("c" * 247))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_link_to_a_checkpoint_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     link, path = tmp_path / "fit.ckpt", tmp_path / "scratch" / "fit.ckpt"

@@ -197,6 +197,23 @@ def make_bags(**more: Any) -> bw.Bags:
     return bw.Bags.from_arrays(X, bag, y=[1, 0], coords=np.tile(GRID, (2, 1)), **more)
 
 
+def test_outlines_that_cross_too_often_are_refused(tmp_path: Path) -> None:
+    """A file of kilobytes would take gigabytes: n edges can cross n^2 / 2 times."""
+    ring = [[i % 2 * 10.0, i * 7919 % 5003] for i in range(2000)]
+    with pytest.raises(AnnotationError, match="annotation 1: its outline of 2000 edges crosses"):
+        labels(tmp_path, feature([[*ring, ring[0]]]))
+    bars = [feature([square(0, i, 999, i + 0.5)]) for i in range(500)]
+    bars += [feature([square(i, 0, i + 0.5, 999)]) for i in range(500)]
+    with pytest.raises(AnnotationError, match="label 1, of 4000 edges crosses itself too often"):
+        labels(tmp_path, *bars)
+    circle = 20 + 20j + 15 * np.exp(2j * np.pi * np.arange(20_000) / 20_000)
+    circle[100:102] = circle[101:99:-1]  # a slip of the pen
+    drawn = np.column_stack([circle.real, circle.imag]).tolist()
+    with pytest.warns(UserWarning, match="1 outlines cross"):
+        found = labels(tmp_path, feature([[*drawn, drawn[0]]]))
+    assert np.nansum(found) >= 4
+
+
 def test_bags_get_the_labels_of_their_files(tmp_path: Path) -> None:
     written(tmp_path, feature([square(0, 0, 10, 10)]), name="s1.geojson")
     found = annotate_bags(make_bags(), tmp_path, classes=CLASSES, tile_size=10)

@@ -123,6 +123,17 @@ def test_folders_of_torchmil(tmp_path: Path) -> None:
         file["features"] = features(0, 0)
     with pytest.raises(SlideFileError, match="labels has no file of bag 'bag99'"):
         read_torchmil(tmp_path)
+    longest = "b" * 252  # with .h5 a name as long as names may be, with .npy longer
+    (tmp_path / "features" / "bag99.h5").rename(tmp_path / "features" / f"{longest}.h5")
+    with pytest.raises(SlideFileError, match="labels has no file of bag 'bbb"):
+        read_torchmil(tmp_path)
+
+
+def endless(path: Path, kind: str) -> None:
+    """A header that claims 10^13 entries of no bytes, which a file of any size holds."""
+    with path.open("wb") as file:
+        header = {"descr": kind, "fortran_order": False, "shape": (10**13, 3)}
+        np.lib.format.write_array_header_1_0(file, header)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +142,8 @@ def test_folders_of_torchmil(tmp_path: Path) -> None:
         ("features", lambda p: p.write_bytes(p.read_bytes()[:-50]), "damaged or cut off"),
         ("features", lambda p: np.save(p, np.array([{}], dtype=object)), "no .npy file of numbers"),
         ("features", lambda p: np.save(p, np.zeros((9, 3, 2))), r"must be \(n, D\)"),
+        ("features", lambda p: endless(p, "|V0"), "neither numbers nor text"),
+        ("features", lambda p: endless(p, "<U0"), "neither numbers nor text"),
         ("labels", lambda p: np.save(p, np.array([0, 1])), "must be one value"),
         ("coords", lambda p: np.save(p, np.zeros((3, 2))), "one entry per instance: 9"),
         ("patch_labels", lambda p: np.save(p, np.full(9, 7)), "instance labels must be 0, 1"),

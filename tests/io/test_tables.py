@@ -64,6 +64,27 @@ def test_named_columns_are_not_guessed(tmp_path: Path, frame: pd.DataFrame) -> N
     assert table.bags.feature_names == ("area", "x")
 
 
+@pytest.mark.parametrize("cell", ["1_0", "\u0661\u0662", "\uff11", "1\u00a0"])
+def test_numbers_of_python_that_tables_do_not_have_are_named(cell: str, tmp_path: Path) -> None:
+    """One such cell made a column of numbers one of text, and no feature."""
+    rows = "".join(f"b{i // 2},{i // 2 % 2},{i}.5,0.{i}\n" for i in range(30))
+    path = tmp_path / "t.csv"
+    path.write_text(f"bag,label,f,g\n{rows}b14,0,{cell},0.5\n", encoding="utf-8")
+    with pytest.raises(TableError, match=r"line 32: column 'f' is numeric but for a few cells"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("labels", [("1_0", "2_0"), ("\u0661", "1"), ("1_0", "10")])
+def test_labels_that_python_takes_for_numbers_stay_text(
+    labels: tuple[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"b{i},{labels[i % 2]},{i}\n" for i in range(4))
+    path.write_text(f"bag,label,f\n{rows}", encoding="utf-8")
+    found = read_table(path).bags.y
+    assert found is not None and found.tolist() == [*labels, *labels]
+
+
 def test_y_is_a_label_only_without_x() -> None:
     assert guess(["bag", "x", "y"], Columns())[0].coords == ("x", "y")
     assert guess(["bag", "y", "f"], Columns())[0].label == "y"

@@ -34,6 +34,23 @@ TESTED = {
         "tests/core/likelihoods/test_at_least_one.py",
         "tests/trust/test_extremes.py",
     ],
+    "core/likelihoods/count_rule.py": ["tests/core/likelihoods/test_count_rule.py"],
+    "core/likelihoods/bag_scores.py": [
+        "tests/core/likelihoods/test_bag_scores.py",
+        "tests/core/posteriors/test_averaged.py",
+    ],
+    "core/likelihoods/targets.py": [
+        "tests/core/likelihoods/test_targets.py",
+        "tests/core/likelihoods/test_at_least_one.py",
+        "tests/core/inference/test_laplace.py",
+    ],
+    "core/inference/stats.py": [
+        "tests/core/inference/test_passes.py",
+        "tests/core/inference/test_newton_logistic.py",
+        "tests/core/inference/test_newton_probit.py",
+        "tests/core/inference/test_laplace.py",
+        "tests/core/inference/test_elbo.py",
+    ],
     "core/calibration/bags.py": ["tests/core/calibration"],
     "core/calibration/pooled.py": ["tests/core/calibration"],
     "core/calibration/ranking.py": ["tests/core/calibration"],

@@ -207,7 +207,7 @@ for name, write in t.WRITERS.items():
 try:
     t.bw.ProbitVGPMIL(**t.SETTINGS).fit(t.small_bags(), checkpoint=path)
 except PermissionError as error:
-    print("checkpoint" if "before the fit begins" in str(error) else error)
+    print("checkpoint" if "choose another folder" in str(error) else error)
 assert not os.listdir(sys.argv[1])
 """
 

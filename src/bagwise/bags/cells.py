@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from bagwise.bags.inputs import names_of
+from bagwise.bags.sparse_rows import checked_sparse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +65,7 @@ def in_memory(values: Any) -> Any:
     if hasattr(values, "compute"):
         values = values.compute()
     if sparse.issparse(values):
-        return sparse.csr_array(values)
+        return sparse.csr_array(checked_sparse(values))
     return np.asarray(values)
 
 

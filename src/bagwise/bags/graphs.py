@@ -14,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.spatial import cKDTree
 
+from bagwise.bags.sparse_rows import checked_sparse
+
 Array = NDArray[Any]
 
 AUTO_NEIGHBORS = 4  # where the instances lie on no grid: as many as a cell has on a grid
@@ -78,7 +80,7 @@ def check_graph(W: Any, offsets: ArrayLike) -> sparse.csr_array:
             f"the neighbour graph needs one row and column per instance, shape {(n, n)}; got "
             f"{np.shape(W)}; build it on the rows of bags.X, in their order"
         )
-    graph = sparse.coo_array(W).astype(np.float64)
+    graph = sparse.coo_array(checked_sparse(W) if sparse.issparse(W) else W).astype(np.float64)
     off = graph.row != graph.col
     graph = sparse.csr_array((graph.data[off], (graph.row[off], graph.col[off])), shape=(n, n))
     graph.eliminate_zeros()

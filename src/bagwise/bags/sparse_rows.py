@@ -76,10 +76,22 @@ def checked_sparse(X: Any) -> Any:
     """A sparse matrix whose indices lie within it, of floats: sums of entries must not overflow."""
     if X.format in ("csr", "csc", "bsr"):
         try:
-            X.check_format(full_check=True)
+            check_indices(X)
         except ValueError as error:
-            raise ValueError(f"X is no valid sparse matrix: {error}; build it anew") from error
+            raise ValueError(f"this is no valid sparse matrix: {error}; build it anew") from error
     return X.astype(np.float64) if X.dtype.kind in "biu" else X
+
+
+def check_indices(X: Any) -> None:
+    """Raise where a compressed matrix has entries outside of itself: memory of others.
+
+    SciPy's check compares pointers by differences, which may overflow, and looks at none of them
+    where the last is 0.
+    """
+    starts = np.asarray(X.indptr)
+    if starts[0] != 0 or np.any(starts[1:] < starts[:-1]):
+        raise ValueError("index pointers must begin with 0 and never fall")
+    X.check_format(full_check=True)
 
 
 def _matrix(X: Any) -> Any:

@@ -3,6 +3,7 @@
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
 
+import io
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,8 @@ def main() -> None:
     except KeyboardInterrupt:  # Ctrl-C while it starts
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error in every locale
     app()
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 UNCUT = 10_000  # characters of a line that no terminal breaks
 GEOJSON_ENDS = (".geojson", ".json")
 CELL_ENDS = (".h5ad", ".zarr")
+LONGEST_NAME = 200  # bytes, so that endings and temporary names have room
 SCORES = {
     "roc_auc": "ROC AUC",
     "average_precision": "average precision",
@@ -138,7 +139,8 @@ def tile_files(table: Table, folder: str) -> list[str]:
     """The file of each image in a folder, which is made: QuPath users look for one per slide."""
     names = [name for name, _ in tiles_of(table)]
     for name in names:
-        if name in ("", ".", "..") or any(c in name for c in "/\\:\0") or len(name) > 200:
+        plain = name not in ("", ".", "..") and not any(c in name for c in "/\\:\0")
+        if not plain or len(os.fsencode(name)) > LONGEST_NAME:
             raise ValueError(
                 f"the bag id {name!r:.80} cannot be the name of a file; rename the bag, or predict "
                 "it alone with -o NAME.geojson"

@@ -23,6 +23,8 @@ Classes = Mapping[Any, int | None]
 AREAS, POINTS = ("Polygon", "MultiPolygon"), ("Point", "MultiPoint")
 ENDINGS = (".geojson", ".json")
 FURTHEST = 1e12  # pixels; areas of far larger numbers are not finite
+MOST_CROSSINGS = 100_000  # pairs of edges whose boxes meet, beyond those of neighbours
+NEAR_EDGES = 20  # of each edge, itself and its neighbours among them
 
 
 class AnnotationError(UnreadableFileError):
@@ -72,6 +74,9 @@ def read_annotations(
     if not 0 < least <= 1:
         raise ValueError(f"least is a share of a tile, above 0 and at most 1, got {least!r}")
     outlines = list(_outlines(Path(path), classes))
+    for label in (0, 1):
+        own = [geometry for of, geometry in outlines if of == label]
+        _check_crossings(f"{path}: all that is drawn for label {label},", own)
     covered = np.column_stack([_covered(corners, edge, outlines, label) for label in (0, 1)])
     enough = np.max(covered, axis=1) >= least - 1e-9
     told = enough & (covered[:, 0] != covered[:, 1])  # one half each says nothing
@@ -175,6 +180,7 @@ def _outlines(path: Path, classes: Classes) -> Iterator[tuple[int, Any]]:
         geometry = _geometry(path, number, feature.get("geometry"))
         if not geometry.is_valid:
             crossing += 1
+            _check_crossings(f"{path}, annotation {number}: its outline", geometry)
             geometry = _shapely().make_valid(geometry, method="structure", keep_collapsed=False)
         yield label, geometry
     if crossing:
@@ -182,6 +188,27 @@ def _outlines(path: Path, classes: Classes) -> Iterator[tuple[int, Any]]:
             f"{path}: {crossing} outlines cross or touch themselves; all that they go around is "
             "taken for theirs, but for what is inside their holes"
         )
+
+
+def _check_crossings(what: str, areas: Any) -> None:
+    """Raise where outlines may cross so often that untangling them takes gigabytes.
+
+    n edges can have n^2 / 2 crossings; of drawn outlines few edges come near another one.
+    """
+    shapely = _shapely()
+    rings = shapely.get_rings(shapely.get_parts(areas))
+    points, ring = shapely.get_coordinates(rings, return_index=True)
+    within = ring[1:] == ring[:-1]
+    edges = shapely.linestrings(np.stack([points[:-1][within], points[1:][within]], axis=1))
+    tree, most = shapely.STRtree(edges), MOST_CROSSINGS + NEAR_EDGES * len(edges)
+    step, near = max(16, 2**22 // max(len(edges), 1)), 0
+    for start in range(0, len(edges), step):
+        near += tree.query(edges[start : start + step]).shape[1]
+        if near > most:
+            raise AnnotationError(
+                f"{what} of {len(edges)} edges crosses itself too often to go around anything; "
+                "draw it again, or remove it"
+            )
 
 
 def _shapely() -> Any:

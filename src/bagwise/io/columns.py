@@ -268,7 +268,15 @@ def almost_numeric(column: pd.Series) -> tuple[int, Any] | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell is a number, or text that says one."""
+    """Whether a cell is a number, or text that says one as tables do.
+
+    Python takes 1_0 for ten and digits of all scripts, which tables do not.
+
+    >>> is_number("1e3"), is_number("1_0"), is_number("\u0663")
+    (True, False, False)
+    """
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        return False
     try:
         float(value)
     except (TypeError, ValueError):

@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from bagwise.bags.messages import Note
 from bagwise.core.files.reading import most_unpacked
 from bagwise.io.arrow_files import read_arrow
-from bagwise.io.columns import Columns
+from bagwise.io.columns import Columns, is_number
 from bagwise.io.requirements import require
 from bagwise.io.streams import (
     CheckedText,
@@ -272,17 +273,13 @@ def plain_values(text: NDArray[Any], *, floats: bool = False) -> NDArray[Any]:
     (array([ 7, 12]), array(['007', '12'], dtype='<U3'))
     """
     values = text.tolist()
-    try:
+    if not all(map(is_number, values)):
+        return text
+    with suppress(ValueError):
         numbers = [int(v) for v in values]
         if all(str(n) == v and abs(n) < 2**63 for n, v in zip(numbers, values, strict=True)):
             return np.array(numbers, dtype=np.int64)
-        return np.array([float(v) for v in values]) if floats else text
-    except ValueError:
-        pass
-    try:
-        return np.array([float(v) for v in values]) if floats else text
-    except ValueError:
-        return text
+    return np.array([float(v) for v in values]) if floats else text
 
 
 def booleans_if_all(text: NDArray[Any]) -> NDArray[Any]:

@@ -224,6 +224,7 @@ def _find(folder: Path, slide: str) -> Path | None:
         for stem in sorted(stems, key=len, reverse=True):
             for ending in READERS:
                 path = folder / below / f"{stem}{ending}"
-                if path.is_file() or (ending == ".zarr" and path.is_dir()):
+                # Not Path.is_file, which raises where the system takes no name so long.
+                if os.path.isfile(path) or (ending == ".zarr" and os.path.isdir(path)):
                     return path
     return None

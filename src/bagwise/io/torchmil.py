@@ -80,7 +80,7 @@ def _read_part(root: Path, part: str, names: list[str]) -> list[Array] | None:
         return None
     found = []
     for name in names:
-        path = next((p for e in ENDINGS if (p := folder / f"{name}{e}").exists()), None)
+        path = next((p for e in ENDINGS if os.path.exists(p := folder / f"{name}{e}")), None)
         if path is None:
             raise SlideFileError(
                 f"{folder} has no file of bag {name!r:.80}, which has features; add it, or take "
@@ -103,10 +103,10 @@ def _read_array(path: Path, key: str) -> Array:
     check_regular(path, SlideFileError)
     with one_error(path, SlideFileError, "it is no .npy file of numbers, or damaged or cut off"):
         # Mapped, since the header may claim more than there is; pickles would run code.
-        array = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-    if array.dtype.kind not in "fiubU":
-        raise SlideFileError(f"{path} holds {array.dtype}, which is neither numbers nor text")
-    return array
+        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+        if mapped.dtype.kind not in "fiubU" or mapped.dtype.itemsize == 0:  # any number of nothing
+            raise SlideFileError(f"{path} holds {mapped.dtype}, which is neither numbers nor text")
+        return np.array(mapped)
 
 
 def _one_label(root: Path, values: Array, name: str) -> Any:

@@ -58,10 +58,21 @@ def write_table(
     name = os.fspath(path)
     check_writable(name)
     if name == "-":
-        sys.stdout.write(_text(frame, ",").decode("utf-8"))
+        _print(_text(frame, ","))
         return
     with atomic_file(name, overwrite=overwrite) as file:
         _write(frame, file, name)
+
+
+def _print(text: bytes) -> None:
+    """UTF-8 on standard output, whatever the locale: who reads it back expects that."""
+    out = getattr(sys.stdout, "buffer", None)
+    if out is None:  # it is no file, as in notebooks
+        sys.stdout.write(text.decode("utf-8"))
+        return
+    sys.stdout.flush()
+    out.write(text)
+    out.flush()
 
 
 def frame_bytes(frame: pd.DataFrame, name: str) -> bytes:

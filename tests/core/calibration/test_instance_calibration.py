@@ -201,6 +201,18 @@ def test_narrow_deviations_are_those_of_the_tangents_of_both_ends() -> None:
 # --- What sharpens it ----------------------------------------------------------------------------
 
 
+def test_deviations_of_bags_reach_their_instances() -> None:
+    """Var(P g) = Var(P) g^2 at each end, where the logits of instances have no width."""
+    s, offsets, P = np.array([-1.0, 0.5, 2.0]), np.array([0, 3]), 0.4
+    g = special.expit(PLAIN.logits(s, offsets))
+    weights = np.array([1 - PLAIN.weight, PLAIN.weight])
+    still, moved = (
+        ends(PLAIN, s, offsets, [P], std=np.zeros(3), bag_std=np.array([d])) for d in (0.0, 0.3)
+    )
+    assert still.std is not None and moved.std is not None
+    np.testing.assert_allclose(moved.std**2 - still.std**2, 0.3**2 * g**2 @ weights, rtol=1e-9)
+
+
 @pytest.mark.parametrize("rate", [0.2, 0.5, 0.9])
 def test_a_stated_share_is_kept_by_both_ends(rate: float) -> None:
     rng = np.random.default_rng(0)

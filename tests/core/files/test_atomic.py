@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bagwise import Bags, ProbitVGPMIL, load
-from bagwise.core.files.atomic import atomic_file, remove_leftovers
+from bagwise.core.files.atomic import atomic_file, check_target, remove_leftovers
 
 
 def test_any_name_that_the_system_takes_can_be_written(tmp_path: Path) -> None:
@@ -65,6 +65,16 @@ def test_models_keep_their_metadata_and_existing_files(tmp_path: Path) -> None:
     assert model.fit(bags).metadata_ == {}
 
 
+def test_what_cannot_be_written_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError, match="File name too long"):
+        check_target(tmp_path / ("b" * 256))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match=r"may not be written.*another folder for a\.txt"):
+        check_target(tmp_path / "a.txt")
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
 def test_pipes_and_folders_are_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
@@ -81,11 +91,11 @@ def test_devices_are_not_replaced() -> None:
         pass
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o4755])  # the last would run as another
 def test_a_private_file_stays_private(tmp_path: Path, mode: int) -> None:
     target = tmp_path / "a.txt"
     target.write_bytes(b"old")
     target.chmod(mode)
     with atomic_file(target) as file:
         file.write(b"new")
-    assert target.read_bytes() == b"new" and target.stat().st_mode & 0o777 == mode
+    assert target.read_bytes() == b"new" and target.stat().st_mode & 0o7777 == mode & 0o777

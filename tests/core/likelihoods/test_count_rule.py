@@ -112,6 +112,16 @@ class TestEnumeration:
         np.testing.assert_allclose(curvature.g, CountRule(LINKS[link], rule).gradient(z, targets))
         np.testing.assert_allclose(log_prob, CountRule(LINKS[link], rule).log_prob(z, targets))
 
+    def test_scaled_is_the_chain_rule(
+        self, link: str, rule: BagRule, supervised: bool, seed: int
+    ) -> None:
+        z, targets = problem(rule, supervised, seed)
+        curvature = CountRule(LINKS[link], rule).curvature(z, targets)
+        b, A = np.random.default_rng(seed).normal(size=(2, len(z), 1)) * [[[1.0]], [[2.0]]]
+        scaled = curvature.scaled(b[:, 0])
+        np.testing.assert_allclose(scaled.g, b[:, 0] * curvature.g)
+        np.testing.assert_allclose(scaled.apply(A), b * curvature.apply(b * A), atol=1e-12)
+
     def test_labels_of_instances(
         self, link: str, rule: BagRule, supervised: bool, seed: int
     ) -> None:

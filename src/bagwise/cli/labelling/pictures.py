@@ -183,7 +183,7 @@ def inside(folder: Path, bag: str, name: str) -> Path | None:
     for ending in ("", *ENDINGS):
         path = folder / bag / f"{name}{ending}"
         plain = _plain(bag) and _plain(name)
-        if plain and path.suffix.lower() in ENDINGS and path.is_file():
+        if plain and path.suffix.lower() in ENDINGS and os.path.isfile(path):
             return path
     return None
 
@@ -191,7 +191,7 @@ def inside(folder: Path, bag: str, name: str) -> Path | None:
 def whole_image(folder: Path, bag: str) -> Path | None:
     """FOLDER/BAG with an ending of pictures, if there is one."""
     paths = (folder / f"{bag}{ending}" for ending in ENDINGS)
-    return next((p for p in paths if _plain(bag) and p.is_file()), None)
+    return next((p for p in paths if _plain(bag) and os.path.isfile(p)), None)
 
 
 def _plain(name: str) -> bool:
@@ -214,7 +214,7 @@ def pictures_in(
                 "pixels, e.g. --tile-size 256, and the columns of their corners, --coords X Y"
             )
         return SlideTiles(bags, base, corners, tile_size)
-    if any(_plain(i) and (base / i).is_dir() for i in ids):
+    if any(_plain(i) and os.path.isdir(base / i) for i in ids):
         return PictureFolders(bags, base)
     raise ValueError(
         f"{folder} has neither a folder of pictures nor an image for any bag, e.g. for "

@@ -12,8 +12,8 @@ from typing import Any
 
 from bagwise.cli.labelling.guard import App, Guard
 from bagwise.cli.labelling.opinions import opinion_frame
-from bagwise.cli.labelling.session import STORAGE_ERRORS, Session
-from bagwise.cli.labelling.store import RefusedEventError
+from bagwise.cli.labelling.session import Session
+from bagwise.cli.labelling.store import LabelStorageError, RefusedEventError
 from bagwise.core.files.reading import UnreadableFileError
 from bagwise.io.requirements import require
 from bagwise.io.write_tables import frame_bytes
@@ -164,8 +164,7 @@ def _add_errors(app: Any, fastapi: Any) -> None:
 
     app.add_exception_handler(RefusedEventError, told(409))
     app.add_exception_handler(UnreadableFileError, told(422))
-    for kind in STORAGE_ERRORS:
-        app.add_exception_handler(kind, told(507))
+    app.add_exception_handler(LabelStorageError, told(507))
 
 
 def serve(session: Session, bound: socket.socket, token: str) -> None:

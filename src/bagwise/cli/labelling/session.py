@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 import threading
 from collections import Counter
 from datetime import UTC, datetime
@@ -332,6 +331,3 @@ def checked_name(annotator: str) -> str:
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         raise RefusedEventError(f"say who you are in 1 to {LONGEST_NAME} printable characters")
     return name
-
-
-STORAGE_ERRORS = (sqlite3.OperationalError,)  # a full disk, a file that another process holds

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from bagwise.core.files.reading import UnreadableFileError, check_regular
 
@@ -37,10 +39,26 @@ CREATE TABLE events (
     undoes TEXT UNIQUE REFERENCES events (event)
 );
 """
+TABLES = {text.split()[2]: text.strip() for text in SCHEMA.split(";") if text.strip()}
+# What SQLite says of the system and not of the bytes of a file.
+OF_THE_SYSTEM = (
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
 
 class LabelFileError(UnreadableFileError):
     """A file of labels is damaged, of another program, or about other data."""
+
+
+class LabelStorageError(OSError):
+    """The system does not let a file of labels be read or written at present."""
 
 
 class RefusedEventError(ValueError):
@@ -89,26 +107,29 @@ class LabelStore:
         self.path = Path(path)
         if classes is None or os.path.lexists(path):
             check_regular(path, LabelFileError)
+        for beside in ("-wal", "-journal", "-shm"):  # which SQLite opens too
+            if os.path.exists(f"{self.path}{beside}"):
+                check_regular(f"{self.path}{beside}", LabelFileError)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"no directory {self.path.parent}; make it first")
         self._lock = threading.Lock()
-        self._base = sqlite3.connect(
-            self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
+        with _one_error(self.path):
+            self._base = sqlite3.connect(
+                self.path.absolute(),  # SQLite keeps what is called :memory: in no file
+                timeout=PATIENCE,
+                isolation_level=None,
+                check_same_thread=False,
+            )
         try:
-            self._begin(classes)
-        except sqlite3.DatabaseError as error:
-            self._base.close()
-            raise LabelFileError(
-                f"{path} is no file of labels, or damaged ({error}); give the file that `bagwise "
-                "label` wrote, or another name for a new one"
-            ) from error
-        except LabelFileError:
+            with _one_error(self.path):
+                self._begin(classes)
+        except BaseException:
             self._base.close()
             raise
 
     def _begin(self, classes: Sequence[str] | None) -> None:
         base = self._base
+        base.execute("PRAGMA trusted_schema=OFF")
         found = (_pragma(base, "application_id"), _pragma(base, "user_version"))
         if found == (0, 0) and not base.execute("SELECT 1 FROM sqlite_master").fetchone():
             if classes is None:
@@ -121,6 +142,7 @@ class LabelStore:
                 f"{self.path} is of a newer bagwise (format {found[1]}, this one reads {VERSION}); "
                 "update bagwise"
             )
+        self._check_schema()
         base.execute("PRAGMA journal_mode=WAL")
         base.execute("PRAGMA synchronous=FULL")
         self.classes = [self._about("negative"), self._about("positive")]
@@ -137,7 +159,7 @@ class LabelStore:
         base.execute("BEGIN IMMEDIATE")
         try:
             if not base.execute("SELECT 1 FROM sqlite_master").fetchone():  # nobody was faster
-                for statement in SCHEMA.split(";"):
+                for statement in TABLES.values():
                     base.execute(statement)
                 base.executemany("INSERT INTO about VALUES (?, ?)", pairs)
                 base.execute(f"PRAGMA application_id={APPLICATION}")
@@ -146,6 +168,21 @@ class LabelStore:
         except BaseException:
             base.execute("ROLLBACK")
             raise
+
+    def _check_schema(self) -> None:
+        """Raise unless the tables are ours: views and triggers of others would run here."""
+        rows = self._base.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        kept_by_sqlite = ("sqlite_autoindex_", "sqlite_sequence", "sqlite_stat")
+        found = [
+            row
+            for row in rows
+            if row[0] not in ("table", "index") or not str(row[1]).startswith(kept_by_sqlite)
+        ]
+        if sorted(found) != sorted(("table", name, text) for name, text in TABLES.items()):
+            raise LabelFileError(
+                f"{self.path} has other tables than files of labels have; it is damaged, or was "
+                "made by another program: give the file that `bagwise label` wrote"
+            )
 
     def _about(self, name: str) -> str:
         row = self._base.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
@@ -164,7 +201,7 @@ class LabelStore:
         marks = ", ".join(f":{name}" for name in sent)
         with self._lock:
             try:
-                self._base.execute(
+                self._write(
                     f"INSERT INTO events ({', '.join(sent)}) VALUES ({marks}) "
                     "ON CONFLICT (event) DO NOTHING",
                     sent,
@@ -187,10 +224,20 @@ class LabelStore:
             found = self._select("WHERE event = ?", event)
         return found[0] if found else None
 
+    def _write(self, statement: str, values: dict[str, Any]) -> None:
+        with _one_error(self.path):
+            self._base.execute(statement, values)
+
     def _select(self, condition: str, value: str | int) -> list[Event]:
-        rows = self._base.execute(
-            f"SELECT {', '.join(COLUMNS)} FROM events {condition}", (value,)
-        ).fetchall()
+        statement = f"SELECT {', '.join(COLUMNS)} FROM events {condition}"
+        with _one_error(self.path):
+            rows = self._base.execute(statement, (value,)).fetchall()
+        for row in rows:
+            if not _is_event(*row):
+                raise LabelFileError(
+                    f"{self.path} has a label that `bagwise label` does not write ({row!r:.200}); "
+                    "it is damaged: go on from a copy of it, or with another file"
+                )
         return [Event(*row) for row in rows]
 
     def close(self) -> None:
@@ -203,6 +250,40 @@ class LabelStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def _one_error(path: Path) -> Iterator[None]:
+    """Errors of SQLite as ours: about the file, or about the system that keeps it."""
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        raise  # of an event that contradicts others
+    except sqlite3.DatabaseError as error:
+        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in OF_THE_SYSTEM:
+            raise LabelStorageError(
+                f"{path} cannot be read or written at present ({error}); labels need room on the "
+                "disk, a file and a folder that may be written, and no other program that holds it"
+            ) from error
+        raise LabelFileError(
+            f"{path} is no file of labels, or damaged ({error}); give the file that `bagwise "
+            "label` wrote, or another name for a new one"
+        ) from error
+
+
+def _is_event(
+    event: Any, annotator: Any, time: Any, action: Any, bag: Any, position: Any, *more: Any
+) -> bool:
+    """Whether values are of the types that SQLite promises only where it wrote them itself."""
+    instance, features, undoes, _ = more
+    return (
+        all(isinstance(text, str) for text in (event, annotator, time, action, bag))
+        and all(text is None or isinstance(text, str) for text in (instance, features, undoes))
+        and isinstance(position, int)
+        and position >= 0
+        and action in ACTIONS
+        and (action == "undo") == (undoes is not None)
+    )
 
 
 def _pragma(base: sqlite3.Connection, name: str) -> int:

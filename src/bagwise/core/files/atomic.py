@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,6 +56,8 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Pat
         raise FileNotFoundError(
             f"no directory {target.parent}; make it before saving {target.name}"
         )
+    with suppress(FileNotFoundError):
+        os.lstat(target)  # raises what the system has against the name
     if not overwrite:
         refuse_existing(target)
     if target.is_dir():
@@ -65,6 +66,10 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool = True) -> Pat
         raise FileExistsError(
             f"{os.fspath(path)} is a device, a pipe or a socket, which a file would take the place "
             "of; name a regular file"
+        )
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(
+            f"{target.parent} may not be written; choose another folder for {target.name}"
         )
     return target
 
@@ -123,7 +128,7 @@ def refuse_existing(path: str | os.PathLike[str]) -> None:
 def _keep_mode(temporary: Path, target: Path) -> None:
     """A private file stays private when it is written again."""
     with suppress(OSError):
-        os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        os.chmod(temporary, target.stat().st_mode & 0o777)  # not who it runs as
 
 
 def _put_in_place(temporary: Path, target: Path, overwrite: bool) -> None:

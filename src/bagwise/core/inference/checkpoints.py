@@ -135,11 +135,8 @@ class CheckpointFile:
         self.seconds = 60 * check_number("checkpoint_minutes", minutes, at_least=0)
         self.header = header
         self._last = time.monotonic()
-        if not os.access(self.path.parent, os.W_OK):
-            raise PermissionError(
-                f"{self.path.parent} may not be written; choose another folder for "
-                f"{self.path.name} before the fit begins"
-            )
+        for beside in (self._next, previous(self.path)):
+            check_target(beside)  # whose names are longer
         refuse_others(self.path)
         for target in (self.path, self._next):
             remove_leftovers(target)

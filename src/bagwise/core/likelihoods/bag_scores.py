@@ -114,9 +114,11 @@ def within_bounds(bags: Moments, instances: Moments, starts: Array) -> Moments:
     low = np.maximum.reduceat(instances.log_positive, starts)
     high = np.logaddexp.reduceat(instances.log_positive, starts)
     positive = np.clip(bags.log_positive, low, np.minimum(high, 0.0))
-    negative = np.minimum(bags.log_negative, np.minimum.reduceat(instances.log_negative, starts))
+    most = np.minimum.reduceat(instances.log_negative, starts)
     rare = positive < np.log(0.5)
     with np.errstate(divide="ignore"):  # the rarer label has the digits
+        least = np.log1p(-np.exp(np.minimum(high, 0.0)))
+        negative = np.clip(bags.log_negative, least, most)
         negative = np.where(rare, np.log1p(-np.exp(positive)), negative)
         positive = np.where(rare, positive, np.log1p(-np.exp(negative)))
     return Moments(negative, positive, np.minimum(bags.log_ratio, -negative))
