@@ -201,3 +201,15 @@ def test_options_that_make_no_sense_are_refused(
     labels = ("--labels", folder / "l.sqlite", "--no-browser")
     words = refused("label", folder / "m.bagwise", folder / "cells.csv", *labels, *options)
     assert reason in words
+
+
+def test_users_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers run as numbers that no list of users has."""
+
+    def unknown() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr("getpass.getuser", unknown)
+    from bagwise.cli.label import _user
+
+    assert _user() == "unknown"

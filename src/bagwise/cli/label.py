@@ -179,6 +179,14 @@ def write_labels(
         say(f"wrote {path}: {len(frame)} labels and skips")
 
 
+def _user() -> str:
+    """Who runs the command; in containers that may be a number without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, ImportError, OSError):  # by version and system
+        return "unknown"
+
+
 def opened(
     model: Any,
     table: Table,
@@ -199,7 +207,7 @@ def opened(
     from bagwise.cli.workflow import bag_values
     from bagwise.io.class_labels import in_model_labels
 
-    name = checked_name(annotator or getpass.getuser())
+    name = checked_name(annotator or _user())
     bags = table.bags
     if bags.y is not None:
         bags = bags.with_labels(in_model_labels(model, bags.y, of_table=True))

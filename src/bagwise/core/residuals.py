@@ -161,6 +161,8 @@ def _landmark_factors(kernel: Kernel, X: Array, A: Array, kt: Array, weight: Arr
     R[np.diag_indices(len(some))] = kt[some]
     units = np.maximum(weight[some], 1e-8 * np.max(weight))
     marks = some[_pivots(R * units[:, None] * units, MAX_RANK)]
+    if len(marks) == 0:  # many rows, of which none matters much
+        return np.zeros((n, 0))
     C = kernel.cross(X, X[marks]) - A @ A[marks].T  # (n, k)
     own = C[marks] + np.diag(np.full(len(marks), 1e-9 * np.max(kt)))
     L = cholesky(0.5 * (own + own.T), name="K_bb - A A' of landmarks")

@@ -250,3 +250,24 @@ def test_what_is_an_instances_own_stays_out_of_the_points_in_large_bags_too() ->
     assert np.all(rest > 0.1 * residuals.own_variance(R[None])[0])
     lengths = np.sum(G**2, axis=0)
     assert lengths[0] > 5 * lengths[1] and np.all(np.diff(lengths) < 1e-9)
+
+
+@pytest.mark.parametrize("link", ["probit", "logistic"])
+def test_large_bags_of_sure_negatives(link: str) -> None:
+    """Many rows of which none matters much have no landmarks; that ended in an error."""
+    kernel, n = RBF(1.0, 1.0), 1000
+    X = np.random.default_rng(0).normal(size=(n, 8))
+    A, kt, starts = np.zeros((n, 1)), np.ones(n), np.array([0])
+    G, rest = residuals.factor_residuals(kernel, X, A, kt, np.full(n, 5e-4), starts)
+    assert G.shape == (n, 0) and np.all(rest == 1)
+    G, rest = residuals.split_residuals(kernel, X, A, 1e-8 * kt, starts)
+    assert G.shape == (n, 0)
+    q = make_posterior(RBF(0.05, 1.0), link, c0=-4.5 if link == "probit" else -9.0)
+    X = 3.0 + np.random.default_rng(1).normal(size=(3000, 3))
+    ends = np.array([0, 3000])
+    for stages in (joint.STAGES, joint.STAGES[1:]):
+        found = joint_of(q, X, ends, stages=stages)
+        alone = q.predicted(X, ends, joint=False, instances=True).instances
+        assert alone is not None
+        total = np.exp(alone.log_positive).sum()
+        assert np.exp(found.log_positive[0]) == pytest.approx(total, rel=0.25)
