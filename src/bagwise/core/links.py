@@ -85,6 +85,8 @@ class Link(ABC):
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"{known!r} is the link {cls.name!r} of model files; choose a new name")
         LINKS[cls.name] = cls
+        if "tilted" not in vars(cls):  # that of a parent is of another link
+            cls.propagates = False
 
     @abstractmethod
     def log_negative(self, z: Array) -> Array:

@@ -28,6 +28,7 @@ CANDIDATES = 1024  # for landmarks of larger bags
 RANKS = (2, 4, 8, 16, 32, 64, 128, DENSE)  # that are tried
 OWN_SHARE = 0.7  # of what is a row's own, which stays out of the factors: all may be too much
 NEGLIGIBLE = 5e-4  # change of log P0
+MOST_EFFECT = 1e30
 NO_VARIANCE = 1e-5  # of a factor, summed over its bag, beside noise of variance one
 ROWS_AT_ONCE = 64  # of small bags in one call of a kernel
 NUMBERS_AT_ONCE = 2**21  # in a stack of covariances, 16 MiB
@@ -191,21 +192,29 @@ def _pivots(R: Array, max_rank: int) -> NDArray[np.int64]:
     return np.array(taken, dtype=np.int64)
 
 
-def rows_that_matter(effect: Array, starts: Array, X: Array) -> tuple[Array, Array]:
+def rows_that_matter(
+    effect: Array, starts: Array, X: Array, of_squares: float | None = None
+) -> tuple[Array, Array]:
     """Rows by falling effect within each bag, and how many of a bag matter to log P0.
 
     Rows of the same effect come in an order that depends on what they are, not on where they are.
 
     No covariance exceeds the deviations: those of some rows with all change log P0 by at most
-    (sum over some) (sum over all).
+    (sum over some) (sum over all). That may be `NEGLIGIBLE`, and `of_squares` of the effects'
+    sum of squares.
     """
+    effect = np.nan_to_num(effect, nan=MOST_EFFECT, posinf=MOST_EFFECT)
     order = by_priority(effect, starts, _places(X))
     sizes = np.diff(np.append(starts, len(effect)))
-    running = np.cumsum(effect[order])
-    before = running - effect[order]
     total = np.add.reduceat(effect, starts)
-    behind = np.repeat(before[starts] + total, sizes) - before  # this row and those after it
-    matters = behind * np.repeat(total, sizes) > NEGLIGIBLE
+    # In shares of the bag, so that no bag of huge effects takes the digits of the next ones.
+    share = (effect / np.repeat(np.maximum(total, np.finfo(np.float64).tiny), sizes))[order]
+    before = np.cumsum(share) - share
+    behind = np.repeat(before[starts] + 1, sizes) - before  # this row and those after it
+    limit = np.full(len(starts), NEGLIGIBLE)
+    if of_squares is not None:
+        limit = np.minimum(limit, of_squares * np.add.reduceat(effect**2, starts))
+    matters = behind * np.repeat(total**2, sizes) > np.repeat(limit, sizes)
     counts = np.add.reduceat(matters, starts, dtype=np.int64)
     return order, np.where(counts > 1, counts, 0)
 

@@ -99,3 +99,11 @@ def test_values_that_are_no_numbers_shorten_a_step() -> None:
     cliff = Curve(lambda v: v[0] if v[0] < 0.5 else np.nan, np.ones_like, lambda v: np.eye(len(v)))
     found, radius = trusted_step(cliff, cliff.expand(np.zeros(1)), 1.0)
     assert found is not None and 0 < found[1] < 0.5 and radius < 1
+
+
+@pytest.mark.parametrize("slope", [1e-6, 1e-9, 3e-11, 1e-13, 0.0])
+def test_nearly_symmetric_saddles_are_left_by_a_step_of_the_radius(slope: float) -> None:
+    here = Expansion(np.zeros(3), 0.0, np.array([slope, 0.1, 0.2]), np.diag([-1.0, 1.0, 5.0]))
+    step = Parabola(here).best_within(1.0)
+    assert np.linalg.norm(step) == pytest.approx(1.0, rel=1e-5)
+    assert abs(step[0]) > 0.9

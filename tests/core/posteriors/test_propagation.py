@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy import special
 
 from bagwise.core.linalg import inverse_lower_stack
-from bagwise.core.links import LINKS, Link
+from bagwise.core.links import LINKS, Link, Probit
+from bagwise.core.posteriors import propagation
 from bagwise.core.posteriors.feature_posterior import FeaturePosterior
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.propagation import Interaction, propagate
@@ -48,6 +51,11 @@ def alike(link: Link, n: int, v: float, rho: float, mu: float, power: int) -> In
         return propagate(link, np.full((1, n), mu), C, np.ones((1, n), dtype=bool), power)
 
 
+def trusted(found: Interaction, log_p0: np.ndarray) -> bool:
+    allowed = np.minimum(propagation.TRUSTED, propagation.SHARE * np.abs(log_p0))
+    return bool(found.small_beside(allowed)[0])
+
+
 @each_link
 def test_what_is_trusted_is_exact(link: str) -> None:
     own, checked = LINKS[link](), 0
@@ -55,7 +63,7 @@ def test_what_is_trusted_is_exact(link: str) -> None:
         found = alike(own, n, v, rho, mu, 1)
         single = own.tilted(np.array([mu]), np.array([v]), 1).log_mass[0]
         log_p0 = n * single + found.value
-        if not found.trusted(log_p0)[0]:
+        if not trusted(found, log_p0):
             continue
         checked += 1
         true = by_quadrature(own, n, v, rho, mu, 1)
@@ -80,7 +88,7 @@ def test_copies_are_not_trusted(link: str) -> None:
     own = LINKS[link]()
     for n in (10, 100):
         found = alike(own, n, 4.0, 1.0, -3.0, 1)
-        assert not found.trusted(np.array([by_quadrature(own, n, 4.0, 1.0, -3.0, 1)]))[0]
+        assert not trusted(found, np.array([by_quadrature(own, n, 4.0, 1.0, -3.0, 1)]))
 
 
 @each_link
@@ -109,9 +117,109 @@ def test_tilted_averages_are_derivatives(link: str, power: int, variance: float)
         np.testing.assert_allclose(variance**4 * found.fourth, cumulant, rtol=1e-2, atol=scale)
 
 
+@dataclass(frozen=True)
+class Shared(FeaturePosterior):
+    """f = c0 + x'v + r with independent r of variance `own`: one direction of v is shared."""
+
+    m: np.ndarray
+    S: np.ndarray
+    c0: float
+    link: str
+    own: float = 0.0
+    seed: int = 3
+
+    def features(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return X, np.full(len(X), self.own)
+
+
+def copies(link: str, n: int, mean: float, sd: float) -> tuple[Shared, np.ndarray]:
+    return Shared(np.zeros(1), np.array([[sd**2]]), mean, link), np.ones((n, 1))
+
+
+@pytest.mark.parametrize(
+    ("link", "n", "mean", "sd"),
+    [
+        ("probit", 50, -6.0, 2.0),
+        ("probit", 200, -9.0, 3.0),
+        ("probit", 100, -5.0, 1.0),
+        ("probit", 20, -3.2, 0.65),
+        ("logistic", 2, -10.0, 4.0),
+        ("logistic", 1000, -20.0, 6.0),
+        ("logistic", 100, -9.5, 0.5),
+        ("logistic", 10, -6.9, 1.67),
+    ],
+)
+def test_copies_whose_positives_are_in_the_tail(link: str, n: int, mean: float, sd: float) -> None:
+    """They count once. Taken as independent, as a glance at one deviation has it, they are 0.5."""
+    q, X = copies(link, n, mean, sd)
+    own, x = LINKS[link](), np.linspace(-12, 12, 4001)
+    logs = n * own.log_negative(mean + sd * x)
+    weights = np.exp(log_density(x)) * (x[1] - x[0])
+    true = -np.sum(weights * np.expm1(logs))
+    std = np.sqrt(np.sum(weights * (-np.expm1(logs) - true) ** 2))
+    found = q.predicted(X, np.array([0, n]), joint=True, instances=False).joint
+    assert found is not None
+    assert np.exp(found.log_positive[0]) == pytest.approx(true, abs=1e-3, rel=0.02)
+    assert found.std[0] == pytest.approx(std, rel=0.1)
+
+
+def test_deviations_of_narrow_posteriors_do_not_drown() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(24, 3))
+    q = Shared(np.array([0.5, -0.3, 0.2]), 1e-3 * np.eye(3), -2.0, "probit")
+    v = q.m + np.sqrt(1e-3) * rng.normal(size=(200_000, 3))
+    P0 = np.exp(special.log_ndtr(-(q.c0 + v @ X.T)).sum(axis=1))
+    found = q.predicted(X, np.array([0, 24]), joint=True, instances=False).joint
+    assert found is not None
+    assert np.exp(found.log_negative[0]) == pytest.approx(P0.mean(), abs=5 * P0.std() / 400)
+    assert found.std[0] == pytest.approx(P0.std(), rel=0.02)
+
+
+def test_probabilities_are_the_same_with_deviations_and_without() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    ends = np.append(np.arange(0, 300, 6), 300)
+    for link in ("probit", "logistic"):
+        q = Shared(np.array([0.5, 1.0]), np.array([[2.0, 0.5], [0.5, 1.0]]), -4.0, link, 0.3)
+        both = [
+            q.predicted(X, ends, joint=True, instances=False, second=second).joint
+            for second in (True, False)
+        ]
+        assert both[0] is not None and both[1] is not None
+        np.testing.assert_array_equal(both[0].log_negative, both[1].log_negative)
+
+
+def test_company_of_huge_features_takes_no_digits() -> None:
+    q = Shared(np.array([1.0]), np.array([[1.0]]), -1.0, "probit", 0.5)
+    bag = np.array([[0.3], [0.8], [-0.4]])
+    alone = q.predicted(bag, np.array([0, 3]), joint=True, instances=False).joint
+    X = np.vstack([[[1e10], [1.0]], bag])
+    after = q.predicted(X, np.array([0, 2, 5]), joint=True, instances=False).joint
+    assert alone is not None and after is not None
+    assert after.log_negative[1] == pytest.approx(alone.log_negative[0], rel=1e-9)
+
+
+def test_matrices_without_a_factor_leave_their_bags_untrusted() -> None:
+    B = np.stack([np.eye(2), np.array([[1.0, 2.0], [2.0, 1.0]])])
+    L, sound = propagation._factors(B)
+    assert sound.tolist() == [True, False] and np.all(np.isfinite(L))
+
+
+def test_links_of_others_do_not_inherit_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagwise.core.links.LINKS", dict(LINKS))
+
+    class Steep(Probit):
+        name = "steep"
+
+        def log_negative(self, z: np.ndarray) -> np.ndarray:
+            return super().log_negative(2 * z)
+
+    assert Probit.propagates and not Steep.propagates
+
+
 def test_gaussians_that_are_too_wide_are_not_trusted() -> None:
     found = alike(LINKS["logistic"](), 3, 1000.0, 0.3, -1.0, 1)
-    assert not found.trusted(np.array([-1.0]))[0]
+    assert not trusted(found, np.array([-1.0]))
 
 
 def apart(link: str) -> tuple[Posterior, np.ndarray]:

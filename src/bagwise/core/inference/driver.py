@@ -188,11 +188,14 @@ def bags_to_start_from(problem: Problem) -> TrainingData | None:
 def _optimum_of(
     some: TrainingData, problem: Problem, features: Any, q: Q, limits: dict[str, Any]
 ) -> Q:
-    """The rough optimum of some bags, as one stage of a fit."""
+    """The rough optimum of some bags, as one stage of a fit; q where that breaks down."""
     sweeper = some.sweeper(features, dtype=some.X.dtype)
     ascent = NewtonAscent(problem.sites, sweeper, learn_mean=limits["learn_mean"])  # type: ignore[arg-type]
     told = {"max_iter": limits["max_iter"], "tol": START_TOL, "verbose": limits["verbose"]}
-    return watched(problem.monitor, "some bags", ascent, q, warn=False, **told)[0]
+    try:
+        return watched(problem.monitor, "some bags", ascent, q, warn=False, **told)[0]
+    except (FloatingPointError, NotPositiveDefiniteError):
+        return q
 
 
 def _mode_found(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:

@@ -91,7 +91,8 @@ class Monitor:
             return result
         if result.get("finished", True):
             self._done[stage] = result
-            self._reached = ("", None)
+            if name in ("", stage):  # a version that had no such stage may have been further
+                self._reached = ("", None)
         else:
             self._unfinished = True
             if self._saver is not None:  # where nothing is kept, states need not exist

@@ -146,7 +146,8 @@ class NewtonRefinement:
         past, carried = self.past, dict[str, Any]()
         if state is not None:
             q, past = Q(**state["q"]), tuple(state["history"].tolist())
-            carried = {name: float(state[name]) for name in CARRIED}
+            # Checkpoints of earlier versions have none: their radius is found anew.
+            carried = {name: float(state[name]) for name in CARRIED if name in state}
         end, trace = converge(
             partial(self._step, tol=tol),
             _State(q, past[-1], GivenCovariance(self.sites, q.S), **carried),

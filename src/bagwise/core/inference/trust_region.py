@@ -24,6 +24,7 @@ POOR, GOOD = 0.1, 0.5  # of what the parabola gains: less is refused, more asks 
 SHORTER, LONGER = 0.25, 2.0
 LEAST_RADIUS = 1e-9  # rounding is all that shorter steps see
 PRECISELY = 1e-6  # relatively: any length of about the radius will do
+MOST_HALVES = 100
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,22 @@ class Parabola:
         if self.top is not None and np.linalg.norm(self.top) <= radius:
             return self.top
         values, vectors, slopes = self._spectrum
-        low = max(0.0, -float(values[0])) + 1e-12 * max(1.0, float(np.max(np.abs(values))))
-        along = slopes / (values + low)
+        above = values - values[0]  # so that shifts near the lowest eigenvalue keep their digits
+        low = max(0.0, float(values[0])) + 1e-12 * max(1.0, float(np.max(np.abs(values))))
+        along = slopes / (above + low)
         lacking = radius**2 - float(along @ along)
         if lacking >= 0:
-            along[0] += np.copysign(np.sqrt(lacking), along[0])
+            rest = float(along[1:] @ along[1:])
+            along[0] = np.copysign(np.sqrt(radius**2 - rest), along[0])
             return vectors @ along
         high = low + float(np.linalg.norm(slopes)) / radius
-        while high - low > PRECISELY * (high + float(values[0])):
+        for _ in range(MOST_HALVES):
             middle = 0.5 * (low + high)
-            too_long = np.linalg.norm(slopes / (values + middle)) > radius
+            too_long = np.linalg.norm(slopes / (above + middle)) > radius
             low, high = (middle, high) if too_long else (low, middle)
-        return vectors @ (slopes / (values + high))
+            if high - low <= PRECISELY * high:
+                break
+        return vectors @ (slopes / (above + high))
 
 
 def trusted_step(

@@ -16,7 +16,7 @@ from bagwise.bags.rows import blocks
 from bagwise.core.inference.passes import bag_cuts, by_chunk, rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, joined, within_bounds
-from bagwise.core.links import LINKS, Link, Moments
+from bagwise.core.links import LINKS, Link, Moments, log_expm1
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
 from bagwise.core.posteriors.joint import PROPAGATED, STAGES, joint_moments
 from bagwise.core.posteriors.points import Draws, Latents, ordered_root, standard_normal
@@ -27,6 +27,8 @@ from bagwise.kernels import Kernel
 Array = NDArray[Any]
 
 LABEL_DRAWS = 1024  # of f, for probabilities given labels
+OF_VARIANCE = 0.05  # of a bag's P0: what rows that are left out of its covariances may add to it
+MOST_LOG_RATIO = 50.0
 
 
 class LatentMoments(NamedTuple):
@@ -148,41 +150,46 @@ class FeaturePosterior(ABC):
         """Moments of P0 = prod_n P(y_n = 0 | f_n), over v and the residuals, of each bag."""
         found = Moments(*(x[starts] for x in alone))  # that of a bag of one
         sizes = np.diff(np.append(starts, len(kt)))
-        left = sizes > 1
+        left, first = sizes > 1, np.zeros(len(sizes), dtype=bool)
         if stages[0] == PROPAGATED:
             stages = stages[1:]
             if self.propagates and np.any(left):
-                found, trusted = self._propagated(X, A, kt, latent, starts, alone, second)
-                left &= ~trusted
+                found, first, too = self._propagated(X, A, latent, starts, alone, second)
+                left &= ~(first & (too | (not second)))
         if np.any(left):
             rows, begins = np.repeat(left, sizes), np.cumsum(sizes[left]) - sizes[left]
             own = Moments(*(x[rows] for x in alone))
             part = self._sampled(X[rows], A[rows], kt[rows], begins, own, second, stages)
-            for values, of_some in zip(found, part, strict=True):
-                values[left] = of_some
+            # Probabilities are the same with deviations and without.
+            kept = (first[left], first[left], np.zeros(left.sum(), dtype=bool))
+            for values, of_some, old in zip(found, part, kept, strict=True):
+                values[left] = np.where(old, values[left], of_some)
         return within_bounds(found, alone, starts)
 
     def _propagated(
         self,
         X: Array,
         A: Array,
-        kt: Array,
         latent: LatentMoments,
         starts: Array,
         alone: Moments,
         second: bool,
-    ) -> tuple[Moments, NDArray[np.bool_]]:
-        """The moments by expectation propagation, and in which bags these will do."""
+    ) -> tuple[Moments, NDArray[np.bool_], NDArray[np.bool_]]:
+        """The moments by expectation propagation; in which bags the first, and the second will do.
+
+        By Cauchy and Schwarz the covariance of two P(y = 0 | f) is at most the product of their
+        deviations.
+        """
         mean, variance, AS = latent
         kernel, rows, own = self.residual_kernel(X, A)
         left = own - AS  # Cov(f) = K - A A' + A S A'
-        effect = self._steepness(mean + np.sqrt(variance), kt) * np.sqrt(variance)
+        effect = np.exp(0.5 * log_expm1(np.minimum(alone.log_ratio, MOST_LOG_RATIO)))
         return bag_moments(
             self.link_function,
             alone,
             mean,
             starts,
-            rows_that_matter(effect, starts, X),
+            rows_that_matter(effect, starts, X, OF_VARIANCE),
             lambda stack: covariances(kernel, rows, left, A, variance, stack),
             second=second,
         )

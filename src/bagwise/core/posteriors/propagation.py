@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.linalg import inverse_lower_stack
+from bagwise.core.linalg import inverse_lower_stack, try_cholesky
 from bagwise.core.links import Link, Moments, Tilt
 from bagwise.core.residuals import Stack, stacks
 
@@ -27,7 +27,8 @@ Flags = NDArray[np.bool_]
 NUMBERS_AT_ONCE = 2**18  # in a stack of covariances, 2 MiB
 LARGEST = 1024  # rows of a bag that have to do with each other: matrices are that large
 TRUSTED, SHARE = 3e-3, 0.05  # largest correction, of log P0 and relative to it
-MOST_STEPS = 12
+SECOND_SHARE = 0.2  # largest one of log E[P0^2] - 2 log E[P0], relative to that
+MOST_STEPS, SHRINKING = 12, 0.9  # each step's error is at most that share of the last one's
 ROUGH_STEPS, WEAK = 2, 0.7  # steps, and the square of |F| up to which they are sound
 TOLERANCE = 1e-3  # of means and precisions; the error of log P0 is of second order in it
 NO_SITE = 1e-9  # least precision of a site, in units of that of f
@@ -42,56 +43,61 @@ def bag_moments(
     covariances: Callable[[Stack], Array],
     *,
     second: bool,
-) -> tuple[Moments, Flags]:
-    """Moments of P0 of each bag, and whether they are to be trusted.
+) -> tuple[Moments, Flags, Flags]:
+    """Moments of P0 of each bag, and whether first and second ones are to be trusted.
 
     `alone` is what is known of each instance (n,), `mean` that of its f; `matter` has the rows by
     falling importance within their bags, and how many of a bag have to do with each other; their
-    `covariances` are asked for a stack of bags at a time. Second moments are 0 unless asked for.
+    `covariances` are asked for a stack of bags at a time. Unless asked for, second moments are
+    those of independent instances, and not trusted.
     """
     negative = np.add.reduceat(alone.log_negative, starts)
     ratio = np.add.reduceat(alone.log_ratio, starts)
     order, counts = matter
     trusted = counts <= LARGEST
-    for stack in stacks(order, starts, np.where(trusted, counts, 0), NUMBERS_AT_ONCE):
-        bags, rest = stack.bags, (np.where(stack.own, mean[stack.rows], 0.0), covariances(stack))
-        one = propagate(link, *rest, stack.own)
-        negative[bags] += one.value
-        trusted[bags] = one.trusted(negative[bags])
-        if second:
-            two = propagate(link, *rest, stack.own, 2, (2 * one.tau, 2 * one.nu))
-            ratio[bags] += two.value - 2 * one.value
-            trusted[bags] &= two.trusted(2 * negative[bags])
-    with np.errstate(divide="ignore", invalid="ignore"):  # bags that cannot be positive
+    too = trusted & second
+    with np.errstate(all="ignore"):  # what is beyond all numbers is not trusted
+        for stack in stacks(order, starts, np.where(trusted, counts, 0), NUMBERS_AT_ONCE):
+            bags, rest = (
+                stack.bags,
+                (np.where(stack.own, mean[stack.rows], 0.0), covariances(stack)),
+            )
+            one = propagate(link, *rest, stack.own)
+            negative[bags] += one.value
+            trusted[bags] = one.small_beside(np.minimum(TRUSTED, SHARE * np.abs(negative[bags])))
+            if second:
+                two = propagate(link, *rest, stack.own, 2, (2 * one.tau, 2 * one.nu))
+                ratio[bags] += two.value - 2 * one.value
+                too[bags] = two.small_beside(SECOND_SHARE * ratio[bags] - 2 * one.size)
         positive = np.log(-np.expm1(np.minimum(negative, 0.0)))
-    return Moments(negative, positive, np.maximum(ratio, 0.0)), trusted
+    return Moments(negative, positive, np.maximum(ratio, 0.0)), trusted, too
 
 
 @dataclass(frozen=True)
 class Interaction:
     """What the instances of bags (B,) have to do with each other.
 
-    `value` is log E prod_n P_n - sum_n log E P_n, `correction` what cumulants have added to it.
+    `value` is log E prod_n P_n - sum_n log E P_n, with the correction by cumulants.
     """
 
     value: Array
-    correction: Array
+    size: Array  # of the correction's terms
     converged: Flags
     tau: Array  # (B, w)
     nu: Array
 
-    def trusted(self, log_mass: Array) -> Flags:
-        """Whether cumulants have added little, also beside what the labels have to do with f."""
-        allowed = np.minimum(TRUSTED, SHARE * np.abs(log_mass))
-        with np.errstate(invalid="ignore"):  # NaN is not trusted
-            return self.converged & (np.abs(self.correction) <= allowed)
+    def small_beside(self, allowed: Array) -> Flags:
+        """Whether cumulants have added no more than that."""
+        with np.errstate(invalid="ignore"):  # NaN is not small
+            return self.converged & (self.size <= allowed)
 
 
 @dataclass(frozen=True)
 class _Fit:
     """Gaussian posteriors of f under sites, and what is tilted in the places of these."""
 
-    L_inv: Array  # (B, w, w) of B = I + tau^(1/2) C tau^(1/2) = L L'
+    V: Array  # (B, w, w) covariance of f
+    pivots: Array  # (B, w) diagonal of L^-1, B = I + tau^(1/2) C tau^(1/2) = L L'
     share: Array  # (B, w) of the cavity's precision in that of f_n: (B^-1)_nn
     variance: Array
     mean: Array
@@ -119,21 +125,25 @@ def propagate(
     floor = np.where(own, NO_SITE / np.maximum(variance, NO_SITE), 0.0)
     tau, nu = _matched(alone, mu, variance, floor) if start is None else start
     tau, nu = _nearer(link, mu, C, own, tau, nu, floor, power)
-    value, correction = np.full((2, len(mu)), np.nan)
-    converged, left = np.zeros(len(mu), dtype=bool), np.arange(len(mu))
+    value, size = np.full((2, len(mu)), np.nan)
+    converged, last = np.zeros(len(mu), dtype=bool), np.full(len(mu), np.inf)
+    left = np.flatnonzero(np.all(np.isfinite(tau + nu), axis=1))
     for _ in range(MOST_STEPS):
         fit = _fit(link, mu[left], C[left], own[left], tau[left], nu[left], power)
         new = _matched(fit.tilt, fit.mean - fit.removed, fit.cavity_variance, floor[left])
-        done = _error(fit, tau[left], new[0]) < TOLERANCE
+        error = _error(fit, new[0] - tau[left], new[1] - nu[left])
+        done = error < TOLERANCE
         at, ended = left[done], _some(fit, done)
-        value[at] = _log_mass(ended, tau[at], nu[at]) - alone.log_mass[at].sum(axis=1)
-        correction[at], converged[at] = _cumulants(ended, tau[at]) if power == 1 else 0.0, True
-        go_on = ~done & np.all(np.isfinite(new), axis=(0, 2))
+        added, size[at] = _cumulants(ended)
+        value[at] = _log_mass(ended, tau[at], nu[at]) - alone.log_mass[at].sum(axis=1) + added
+        converged[at] = True
+        go_on = ~done & (error < SHRINKING * last[left])  # NaN does not
+        last[left] = error
         left = left[go_on]
         if len(left) == 0:
             break
         tau[left], nu[left] = new[0][go_on], new[1][go_on]
-    return Interaction(value + correction, correction, converged, tau, nu)
+    return Interaction(value, size, converged, tau, nu)
 
 
 def _nearer(
@@ -187,22 +197,41 @@ def _matched(tilt: Tilt, mean: Array, variance: Array, floor: Array) -> tuple[Ar
 
 
 def _fit(link: Link, mu: Array, C: Array, own: Flags, tau: Array, nu: Array, power: int) -> _Fit:
-    """The posterior V = (C^-1 + tau)^-1 by B, which has an inverse even where C has none."""
-    w = mu.shape[1]
+    """The posterior V = (C^-1 + tau)^-1 by B, which has an inverse even where C has none.
+
+    Its diagonal is (1 - (B^-1)_nn) / tau_n, beside it V is -tau^(-1/2) B^-1 tau^(-1/2).
+    """
+    each = range(mu.shape[1])
     root = np.sqrt(tau)
     B = C * root[:, :, None] * root[:, None, :]
-    B[:, range(w), range(w)] += 1.0
-    L_inv = inverse_lower_stack(np.linalg.cholesky(B))
-    share = np.einsum("bkn,bkn->bn", L_inv, L_inv)
-    variance = np.divide(1 - share, tau, out=np.zeros_like(tau), where=tau > 0)
+    B[:, each, each] += 1.0
+    L, sound = _factors(B)
+    L_inv = inverse_lower_stack(L)
+    V = L_inv.transpose(0, 2, 1) @ L_inv
+    share = V[:, each, each]
+    inverse_root = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+    V *= inverse_root[:, :, None]
+    V *= -inverse_root[:, None, :]
+    variance = np.where(sound[:, None], (1 - share) * inverse_root**2, np.nan)
+    V[:, each, each] = variance
     cavity_variance = variance / share
-    pull = _times(C, nu - tau * mu)
-    back = _times(L_inv.transpose(0, 2, 1), _times(L_inv, root * pull))
-    shift = pull - _times(C, root * back)
+    shift = _times(V, nu - tau * mu)
     mean = mu + shift
     removed = cavity_variance * (nu - tau * mean)
     tilt = link.tilted(mean - removed, cavity_variance, power).where(own)
-    return _Fit(L_inv, share, variance, mean, shift, cavity_variance, removed, tilt)
+    pivots = L_inv[:, each, each]
+    return _Fit(V, pivots, share, variance, mean, shift, cavity_variance, removed, tilt)
+
+
+def _factors(B: Array) -> tuple[Array, Flags]:
+    """Cholesky factors, and which of the matrices have one: sites beyond all digits may not."""
+    try:
+        return np.linalg.cholesky(B), np.ones(len(B), dtype=bool)
+    except np.linalg.LinAlgError:
+        found = [try_cholesky(own) for own in B]
+        eye = np.eye(B.shape[1])
+        L = np.stack([eye if own is None else own for own in found])
+        return L, np.array([own is not None for own in found])
 
 
 def _some(fit: _Fit, bags: Flags) -> _Fit:
@@ -214,12 +243,15 @@ def _times(matrices: Array, vectors: Array) -> Array:
     return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
 
 
-def _error(fit: _Fit, tau: Array, new_tau: Array) -> Array:
-    """How far the sites are from matching the tilted moments, the worst of each bag."""
-    gap = fit.cavity_variance * fit.tilt.slope - fit.removed  # of the tilted mean and the mean
-    in_means = np.abs(gap) / np.sqrt(np.maximum(fit.variance, 1e-300))
-    in_precision = np.abs(new_tau - tau) * fit.variance
-    return np.max(np.maximum(in_means, in_precision), axis=1)
+def _error(fit: _Fit, tau_step: Array, nu_step: Array) -> Array:
+    """How far the next sites would move means and variances of f, the worst of each bag.
+
+    Many sites that are each nearly right may be far off together.
+    """
+    variance = np.maximum(fit.variance, 1e-300)
+    of_means = np.abs(_times(fit.V, nu_step - tau_step * fit.mean)) / np.sqrt(variance)
+    of_variances = np.abs(_times(fit.V * fit.V, tau_step)) / variance
+    return np.max(np.maximum(of_means, of_variances), axis=1)
 
 
 def _log_mass(fit: _Fit, tau: Array, nu: Array) -> Array:
@@ -228,26 +260,22 @@ def _log_mass(fit: _Fit, tau: Array, nu: Array) -> Array:
     1 + q_n = (B^-1)_nn / (L^-1)_nn^2: nothing cancels where sites are small.
     """
     linear = (nu - tau * fit.mean) * (fit.removed - fit.shift)
-    pivots = np.diagonal(fit.L_inv, axis1=1, axis2=2)
-    logs = fit.tilt.log_mass + 0.5 * linear - 0.5 * np.log(fit.share / pivots**2)
+    logs = fit.tilt.log_mass + 0.5 * linear - 0.5 * np.log(fit.share / fit.pivots**2)
     return np.asarray(logs.sum(axis=1))
 
 
-def _cumulants(fit: _Fit, tau: Array) -> Array:
-    """sum_(i<j) sum_(l=3,4) c_li c_lj (V_ij / (V_ii V_jj))^l / l!, c_l = (cavity variance)^l d^l.
+def _cumulants(fit: _Fit) -> tuple[Array, Array]:
+    """sum_(i<j) sum_(l=3,4) c_li c_lj (V_ij / (V_ii V_jj))^l / l!, and the size of both terms.
 
-    Beside the diagonal V is -tau^(-1/2) B^-1 tau^(-1/2).
+    c_l is the l-th cumulant of a tilted density, (cavity variance)^l times the l-th derivative.
     """
-    w = tau.shape[1]
-    V = fit.L_inv.transpose(0, 2, 1) @ fit.L_inv
-    V[:, range(w), range(w)] = 0.0
-    # From here on minus V, times the cavity variances over V_ii and V_jj.
-    ratio = np.divide(1.0, np.sqrt(tau) * fit.share, out=np.zeros_like(tau), where=tau > 0)
-    V *= ratio[:, :, None]
-    V *= ratio[:, None, :]
+    each = range(fit.mean.shape[1])
+    V = fit.V / fit.share[:, :, None]  # cavity variances are V_ii / share
+    V /= fit.share[:, None, :]
+    V[:, each, each] = 0.0
     powers = V * V
     powers *= V
-    third = np.einsum("bi,bi->b", fit.tilt.third, _times(powers, fit.tilt.third))
+    third = np.einsum("bi,bi->b", fit.tilt.third, _times(powers, fit.tilt.third)) / 12
     powers *= V
-    fourth = np.einsum("bi,bi->b", fit.tilt.fourth, _times(powers, fit.tilt.fourth))
-    return fourth / 48 - third / 12
+    fourth = np.einsum("bi,bi->b", fit.tilt.fourth, _times(powers, fit.tilt.fourth)) / 48
+    return third + fourth, np.abs(third) + np.abs(fourth)
