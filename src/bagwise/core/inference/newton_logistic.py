@@ -29,13 +29,14 @@ from bagwise.core.inference.stats import (
     latent_variance,
     projected,
 )
-from bagwise.core.inference.trust_region import START_RADIUS, trusted_step
+from bagwise.core.inference.trust_region import START_RADIUS, Parabola, trusted_step
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, SecondOrder
 from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 from bagwise.densities import Density, SmoothDensity
 
 Array = NDArray[Any]
 
+LAST_STEPS = 2
 CARRIED = ("radius", "gain", "worth")  # from one step to the next, besides q
 
 
@@ -172,12 +173,28 @@ class NewtonRefinement:
         target = LogJoint(state.given, self.sweeper, q.c0)
         rest = 0.5 * float(q.m @ q.m) - q.kl()  # of the bound, constant in m
         if max(state.gain, state.worth) <= small:
-            return replace(state, elbo=target.value(q.m) + rest, settled=True)
+            return self._settled(state)
         here = target.expand(q.m)
         found, radius = trusted_step(target, here, state.radius)
         m, value = found or (here.v, here.value)  # or no ascent is left at the bound's precision
         gain = value - here.value
         return replace(state, q=replace(q, m=m), elbo=value + rest, radius=radius, gain=gain)
+
+    def _settled(self, state: _State) -> _State:
+        """The end: steps in full, by which the error left in m and S becomes its square.
+
+        Their gains are below the bound's precision, so that no search along them would tell.
+        """
+        for _ in range(LAST_STEPS):
+            state = self._with_new_S(state)
+            q = state.q
+            top = Parabola(LogJoint(state.given, self.sweeper, q.c0).expand(q.m)).top
+            if top is not None:
+                state = replace(state, q=replace(q, m=q.m + top))
+        q = state.q
+        value = LogJoint(state.given, self.sweeper, q.c0).value(q.m)
+        elbo = value + 0.5 * float(q.m @ q.m) - q.kl()
+        return replace(state, elbo=elbo, settled=True)
 
     def _with_new_S(self, state: _State) -> _State:
         """The optimal S for the present xi.
