@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,9 @@ def test_rows_stay_with_workers_and_are_read_like_an_array(client: Any) -> None:
 def test_parts_are_dealt_out_to_workers_by_their_threads() -> None:
     class Dealer:
         def sync(self, function: Any, *arguments: Any) -> Any:
-            return asyncio.run(function(*arguments))
+            # In another thread: browsers that are tested leave a loop running in this one.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(lambda: asyncio.run(function(*arguments))).result()
 
         async def nthreads(self) -> dict[str, int]:
             return {"small": 1, "large": 2}
