@@ -239,7 +239,7 @@ def always_dies() -> bw.Bags:
 def test_a_part_at_which_all_workers_die_ends_the_fit(lone_worker: Any) -> None:
     """Dask gives up on what was there when workers died some times.
 
-    A part that was dealt to the same worker dies with it as often, and may be the one that is named.
+    A part that was dealt to the same worker dies with it as often, and may be the one named.
     """
     parts = DaskBags([make_bags, always_dies], ["good", "deadly"])
     with pytest.raises(PartError, match=r"\((good|deadly)\).* failed on its workers"):
