@@ -58,15 +58,13 @@ def bag_moments(
     too = trusted & second
     with np.errstate(all="ignore"):  # what is beyond all numbers is not trusted
         for stack in stacks(order, starts, np.where(trusted, counts, 0), NUMBERS_AT_ONCE):
-            bags, rest = (
-                stack.bags,
-                (np.where(stack.own, mean[stack.rows], 0.0), covariances(stack)),
-            )
-            one = propagate(link, *rest, stack.own)
+            bags, own = stack.bags, stack.own
+            prior = np.where(own, mean[stack.rows], 0.0), covariances(stack)
+            one = propagate(link, *prior, own)
             negative[bags] += one.value
             trusted[bags] = one.small_beside(np.minimum(TRUSTED, SHARE * np.abs(negative[bags])))
             if second:
-                two = propagate(link, *rest, stack.own, 2, (2 * one.tau, 2 * one.nu))
+                two = propagate(link, *prior, own, 2, (2 * one.tau, 2 * one.nu))
                 ratio[bags] += two.value - 2 * one.value
                 too[bags] = two.small_beside(SECOND_SHARE * ratio[bags] - 2 * one.size)
         positive = np.log(-np.expm1(np.minimum(negative, 0.0)))
