@@ -136,8 +136,7 @@ class _Stationary(Kernel):
         # A common origin near the data keeps |x|^2 + |z|^2 - 2 x'z from cancelling.
         origin = Z.mean(axis=0)
         Xs, Zs = self._scaled(X - origin), self._scaled(Z - origin)
-        r2 = Xs @ Zs.T
-        r2 *= -2
+        r2 = Xs @ (-2 * Zs).T
         r2 += np.einsum("nd,nd->n", Xs, Xs)[:, None]
         r2 += np.einsum("md,md->m", Zs, Zs)
         return np.maximum(r2, 0, out=r2)  # squared distances; rounding may leave -1e-16

@@ -18,8 +18,9 @@ Array = NDArray[Any]
 # Errors that numbers cause, not users.
 BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
 
-SMALLEST_TRIANGLE = 16  # of many at a time, up to which halves do not pay
+SMALLEST_TRIANGLE = 64  # of many at a time, up to which halves do not pay
 SMALL_TRIANGLE = 128  # up to it LAPACK inverts a triangle at once, in one thread
+GRAM_ROWS = 1024  # of a block, so that it and its product stay in a core's cache
 TRIANGLE_PARTS = 4  # strips of a triangle, which leave out 3/8 of a product with a square
 
 
@@ -86,15 +87,25 @@ def inverse_lower_stack(L: Array) -> Array:
     array([[[ 0.5,  0. ],
             [-0.5,  1. ]]])
     """
-    n = L.shape[-1]
-    if n <= SMALLEST_TRIANGLE:
-        return np.tril(np.linalg.inv(L))
-    k = n // 2
     inverse = np.zeros_like(L)
-    inverse[:, :k, :k] = inverse_lower_stack(L[:, :k, :k])
-    inverse[:, k:, k:] = inverse_lower_stack(L[:, k:, k:])
-    inverse[:, k:, :k] = -inverse[:, k:, k:] @ (L[:, k:, :k] @ inverse[:, :k, :k])
+    _invert_within(L, inverse, 0, L.shape[-1])
     return inverse
+
+
+def _invert_within(L: Array, inverse: Array, start: int, end: int) -> None:
+    """Fill in the inverse of the triangles of some rows, in few calls: threads take turns at them.
+
+    A full inverse of small triangles has more to compute, and takes less time on two threads.
+    """
+    if end - start <= SMALLEST_TRIANGLE:
+        some = slice(start, end)
+        inverse[:, some, some] = np.tril(np.linalg.inv(L[:, some, some]))
+        return
+    middle = (start + end) // 2
+    _invert_within(L, inverse, start, middle)
+    _invert_within(L, inverse, middle, end)
+    up, down = slice(start, middle), slice(middle, end)
+    inverse[:, down, up] = -inverse[:, down, down] @ (L[:, down, up] @ inverse[:, up, up])
 
 
 def inverse_from_cholesky(L: Array) -> Array:
@@ -107,22 +118,32 @@ def weighted_gram(A: Array, w: Array) -> Array:
     """``A' diag(w) A`` in float64; products are taken in the dtype of A.
 
     Of a product B'B half is computed, the other half is the same. So rows of negative weight are
-    taken by themselves.
+    taken by themselves, and those of none are left out.
 
     >>> weighted_gram(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([1.0, -4.0]))
     array([[1., 2.],
            [2., 0.]])
     """
-    w = w.astype(A.dtype, copy=False)
-    negative = w < 0
-    if not np.any(negative):
-        return _gram(A * np.sqrt(w)[:, None])
-    up, down = np.flatnonzero(~negative), np.flatnonzero(negative)
-    return _gram(A[up] * np.sqrt(w[up])[:, None]) - _gram(A[down] * np.sqrt(-w[down])[:, None])
+    root = np.sqrt(np.abs(w)).astype(A.dtype, copy=False)[:, None]
+    up, down = np.flatnonzero(w > 0), np.flatnonzero(w < 0)
+    return _gram(A, root, up) if len(down) == 0 else _gram(A, root, up) - _gram(A, root, down)
 
 
-def _gram(B: Array) -> Array:
-    return np.asarray(B.T @ B, dtype=np.float64)
+def _gram(A: Array, root: Array, rows: NDArray[np.intp]) -> Array:
+    """B'B of some rows of B = root A, by blocks that stay in a core's own memory."""
+    M = A.shape[1]
+    total = np.zeros((M, M))
+    room = np.empty((min(len(rows), GRAM_ROWS), M), dtype=A.dtype)
+    for start in range(0, len(rows), GRAM_ROWS):
+        block = rows[start : start + GRAM_ROWS]
+        B = room[: len(block)]
+        if len(rows) == len(A):
+            np.multiply(A[start : start + len(B)], root[start : start + len(B)], out=B)
+        else:
+            np.take(A, block, axis=0, out=B, mode="clip")  # "raise" would copy
+            B *= root[block]
+        total += B.T @ B
+    return total
 
 
 def times_transpose(K: Array, L: Array) -> Array:

@@ -104,6 +104,10 @@ class Link(ABC):
     def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
         """kappa and chi at z, given the hazard there."""
 
+    def log_cost_and_hazard(self, z: Array) -> tuple[Array, Array]:
+        """log(-l(z)) and log r(z): links that compute them of the same say so here."""
+        return self.log_minus_log_negative(z), self.log_hazard(z)
+
     def kappa(self, z: Array) -> Array:
         """l''(z) / l'(z) >= 0."""
         return self.ratios(z, self.hazard(z))[0]
@@ -204,16 +208,27 @@ class Probit(Link):
         return special.log_ndtr(-z)
 
     def log_minus_log_negative(self, z: Array) -> Array:
-        low = z < -5
-        x = special.ndtr(np.minimum(z, -5))
-        middle = np.log(-special.log_ndtr(-np.where(low, 0, z)))
-        return np.where(low, special.log_ndtr(z) + np.log1p(x / 2), middle)
+        return self.log_cost_and_hazard(z)[0]
 
     def log_hazard(self, z: Array) -> Array:
-        # erfcx keeps r - z accurate for large z; it overflows for z << 0, where Phi(-z) = 1.
-        low = z < -30
-        erfcx = special.erfcx(SQRT_HALF * np.where(low, 0, z))
-        return np.where(low, -0.5 * z**2 - LOG_SQRT_2PI, np.log(SQRT_2_OVER_PI / erfcx))
+        return self.log_cost_and_hazard(z)[1]
+
+    def log_cost_and_hazard(self, z: Array) -> tuple[Array, Array]:
+        # erfcx costs more than all the rest, and keeps the digits of both tails.
+        half_square = 0.5 * z * z
+        erfcx = special.erfcx(SQRT_HALF * np.abs(z))
+        log_tail = np.log(0.5 * erfcx) - half_square  # log Phi(-|z|)
+        log_common = np.log1p(-np.exp(log_tail))  # log Phi(|z|)
+        positive = z > 0
+        log_negative = np.where(positive, log_tail, log_common)
+        # Below -37 Phi(z) is less than the last digit of 1.
+        underflows = z < -37
+        cost = np.log(-np.where(underflows, -1.0, log_negative))
+        log_hazard = -half_square - LOG_SQRT_2PI - log_common
+        return (
+            np.where(underflows, log_tail, cost),
+            np.where(positive, np.log(SQRT_2_OVER_PI / erfcx), log_hazard),
+        )
 
     def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
         kappa = np.asarray(r - z)

@@ -169,7 +169,8 @@ class DaskSweeper(Sweeper):
         self.whitener = whitener
         rows = data.rows
         self.cluster = rows.cluster
-        dtype = FeatureSource(data, whitener, dtype).dtype
+        source = FeatureSource(data, whitener, dtype)
+        self.large, dtype = source.large, source.dtype
         kept = data.kept_features or [None] * len(rows.futures)
         self._chunks = [
             self.cluster.submit(_build, X, data.part(i), whitener, dtype, recompute, given)

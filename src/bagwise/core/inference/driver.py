@@ -35,6 +35,7 @@ LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that
 START_SHARE, START_NUMBERS = 16, 2**25  # of all rows, and of X and A: what a large fit starts from
 START_BAGS = 100  # that it starts from at least
 START_TOL = 1e-4  # other bags move the optimum further
+ROUGH_MODE = 1e-2  # relatively: a start from there ends as high as one from the mode itself
 GOOD_R_HAT = 1.05
 CONSTANT = 0.01  # in f: its probabilities then differ by less than .004
 
@@ -141,6 +142,7 @@ def _variational(
     """Ascent on the ELBO, `from_mode` also from the mode whose evidence chose h.
 
     With large bags the bound has optima far below the best, one of which N(0, I) may lead to.
+    Where there are very many instances, the mode alone is climbed from, and need not be precise.
     """
 
     def climb(stage: str, sites: Sites, q: Q) -> tuple[Q, Trace]:
@@ -149,14 +151,16 @@ def _variational(
     def refit(stage: str, likelihood: BagLikelihood, q: Q) -> tuple[Q, Trace]:
         return climb(f"vi, {stage}", problem.sites.with_likelihood(likelihood), q)
 
-    if problem.start is None:
+    given = problem.start if problem.start is not None else _rough_mode(problem, h, sweeper)
+    if given is None:
         start = standard_q(len(problem.Z), h.c0)
         some = bags_to_start_from(problem)
         if some is not None:
             start = _optimum_of(some, problem, sweeper.whitener, start, limits)
         q, trace = best_of_starts("vi", problem.sites, start, climb)
     else:
-        q, trace = climb("vi", problem.sites, replace(problem.start, c0=h.c0))
+        q, trace = climb("vi", problem.sites, replace(given, c0=h.c0))
+        from_mode &= problem.start is not None
     mode = _mode_found(problem, h, sweeper) if from_mode else None
     if mode is not None:
         found = climb("vi, from the mode", problem.sites, mode)
@@ -198,10 +202,24 @@ def _optimum_of(
         return q
 
 
-def _mode_found(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:
+def _rough_mode(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:
+    """Where a large fit of a scale mixture starts; None where others do better, or it fails.
+
+    The likelihood itself bends less than the bound's parabolas, so that Newton's method crosses in
+    a few steps what takes many along the bound, and sweeps even more.
+    """
+    sites = problem.sites
+    if not (sweeper.large and sites.warm_start is None and sites.solver == "sweeps, then newton"):
+        return None
+    return _mode_found(problem, h, sweeper, ROUGH_MODE)
+
+
+def _mode_found(
+    problem: Problem, h: Hyperparameters, sweeper: Sweeper, tol: float = 1e-6
+) -> Q | None:
     """Laplace's approximation as a start; None where it breaks down, since others are left."""
     try:
-        return _climbed(problem, h, sweeper, {"max_iter": 100, "tol": 1e-6}, warn=False).q
+        return _climbed(problem, h, sweeper, {"max_iter": 100, "tol": tol}, warn=False).q
     except (FloatingPointError, NotPositiveDefiniteError):
         return None
 

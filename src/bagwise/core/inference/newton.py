@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,6 @@ Array = NDArray[Any]
 SADDLE_STEPS = np.geomspace(1.0, 1e-4, 13)
 PRECISION = 1e-5  # densities by EP and their gradients agree to about that, relatively
 
-STRAIGHT = 0.75  # share of slope times step that is gained where Newton's parabola gains a half
 PRIOR_CURVATURE = 1.0  # of v ~ N(0, I): flatter directions are not trusted far from a mode
 
 
@@ -89,22 +88,38 @@ def climb(
     verbose: int = 0,
     past: tuple[float, ...] = (),
     note: Callable[[Array, list[float]], None] | None = None,
+    curvature: bool = True,
 ) -> Summit:
     """Newton steps with a line search; damped where P is indefinite, and saddles are left.
 
     A density without a maximum is climbed up to `enough`, which is no convergence. `past` is the
-    history up to `v` of a climb that goes on; `note` hears of every step.
+    history up to `v` of a climb that goes on; `note` hears of every step. Unless its `curvature`
+    is asked for, P of the summit is that of the point before the last step.
     """
-    density = OnePass(density)
+    alone, density = density, OnePass(density)
     here = finite_expansion(density, v)
     history = list(past) or [here.value]
     converged = False
     while not converged and history[-1] < enough and len(history) <= max_iter:
-        found, arrived = newton_step(density, here, tol)
-        if found is None:  # no ascent is left, though the gradient promises some
-            break
-        if found[0] is not here.v:
+        step = damped_step(here.P, here.gradient)
+        slope = float(here.gradient @ step)
+        promise = slope / max(abs(here.value), 1.0)  # twice the gain of a Newton step
+        arrived = promise <= tol
+        if arrived:
+            # The last step is taken in full, without a line search that rounding would mislead:
+            # it squares the error left in v.
+            last = here.v + step
+            here = (
+                finite_expansion(density, last)
+                if curvature
+                else replace(here, v=last, value=alone.value(last))
+            )
+        elif (found := line_search(density, here, step, slope)) is not None:
             here = finite_expansion(density, found[0])
+        elif promise <= PRECISION:
+            arrived = True
+        else:  # no ascent is left, though the gradient promises some
+            break
         if arrived and not (converged := try_cholesky(here.P) is not None):
             escape = leave_saddle(density, here)
             if escape is None:  # flat to the last digit
@@ -117,29 +132,6 @@ def climb(
         if note is not None:
             note(here.v, history)
     return Summit(here.v, here.P, history[-1], Trace(tuple(history), converged))
-
-
-def newton_step(
-    density: LogDensity, here: Expansion, tol: float, reach: float = 1.0
-) -> tuple[tuple[Array, float] | None, bool]:
-    """The next point with its value, None if there is none, and whether it is stationary.
-
-    Steps that gain more than curvature would let them are doubled, up to `reach` times.
-    """
-    step = damped_step(here.P, here.gradient)
-    slope = float(here.gradient @ step)
-    # Twice the gain a Newton step promises. The last step is taken in full, without
-    # a line search that rounding would mislead: it squares the error left in v.
-    promise = slope / max(abs(here.value), 1.0)
-    if promise <= tol:
-        last = here.v + step
-        return (last, density.value(last)), True
-    found = line_search(density, here, step, slope)
-    if reach > 1 and found is not None and found[1] - here.value > STRAIGHT * slope:
-        found = lengthened(density, here.v, step, found, reach)
-    if found is None and promise <= PRECISION:
-        return (here.v, here.value), True
-    return found, False
 
 
 def finite_expansion(density: LogDensity, v: Array) -> Expansion:
@@ -182,17 +174,6 @@ def line_search(
             return candidate, new
         rate *= 0.5
     return None
-
-
-def lengthened(
-    density: LogDensity, v: Array, step: Array, found: tuple[Array, float], reach: float
-) -> tuple[Array, float]:
-    """The best of step, 2 step, 4 step, ... up to the first that gains less."""
-    rate = 2.0
-    while rate <= reach and (value := density.value(v + rate * step)) > found[1]:
-        found = v + rate * step, value
-        rate *= 2
-    return found
 
 
 def leave_saddle(density: LogDensity, here: Expansion) -> Array | None:

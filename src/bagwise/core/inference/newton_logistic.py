@@ -117,7 +117,7 @@ class _State:
 class NewtonRefinement:
     """From a first q to the optimum: Newton steps in m, and a new S when that gains more.
 
-    `past` is the history of the bound up to that q.
+    `past` is the history of the bound up to that q, if any.
     """
 
     def __init__(self, sites: MixtureSites, sweeper: Sweeper, past: tuple[float, ...]) -> None:
@@ -149,9 +149,11 @@ class NewtonRefinement:
             q, past = Q(**state["q"]), tuple(state["history"].tolist())
             # Checkpoints of earlier versions have none: their radius is found anew.
             carried = {name: float(state[name]) for name in CARRIED if name in state}
+        given = GivenCovariance(self.sites, q.S)
+        past = past or (self._elbo(q, given),)
         end, trace = converge(
             partial(self._step, tol=tol),
-            _State(q, past[-1], GivenCovariance(self.sites, q.S), **carried),
+            _State(q, past[-1], given, **carried),
             lambda s: s.elbo,
             max_iter=max_iter,
             tol=tol,
@@ -191,10 +193,11 @@ class NewtonRefinement:
             top = Parabola(LogJoint(state.given, self.sweeper, q.c0).expand(q.m)).top
             if top is not None:
                 state = replace(state, q=replace(q, m=q.m + top))
-        q = state.q
-        value = LogJoint(state.given, self.sweeper, q.c0).value(q.m)
-        elbo = value + 0.5 * float(q.m @ q.m) - q.kl()
-        return replace(state, elbo=elbo, settled=True)
+        return replace(state, elbo=self._elbo(state.q, state.given), settled=True)
+
+    def _elbo(self, q: Q, given: GivenCovariance) -> float:
+        value = LogJoint(given, self.sweeper, q.c0).value(q.m)
+        return value + 0.5 * float(q.m @ q.m) - q.kl()
 
     def _with_new_S(self, state: _State) -> _State:
         """The optimal S for the present xi.

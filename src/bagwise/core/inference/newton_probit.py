@@ -77,6 +77,7 @@ def watched_climb(
     max_iter: int,
     tol: float,
     verbose: int,
+    curvature: bool = True,
 ) -> Summit:
     """Climb from x, or on from a saved state; the monitor hears of every step."""
 
@@ -88,7 +89,8 @@ def watched_climb(
     past: tuple[float, ...] = ()
     if state is not None:
         x, past = state["v"], tuple(state["history"].tolist())
-    return climb(target, x, max_iter=max_iter, tol=tol, verbose=verbose, past=past, note=note)
+    told: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "verbose": verbose}
+    return climb(target, x, **told, past=past, note=note, curvature=curvature)
 
 
 class NewtonAscent:
@@ -116,7 +118,8 @@ class NewtonAscent:
         S, log_det_S = inverse_from_cholesky(L), -logdet_from_cholesky(L)
         target = LogJoint(self.sites, self.sweeper, None if self.learn_mean else q.c0)
         x = np.append(q.m, q.c0) if self.learn_mean else q.m
-        summit = watched_climb(target, x, monitor, state, max_iter, tol, verbose)
+        told = (monitor, state, max_iter, tol, verbose)
+        summit = watched_climb(target, x, *told, curvature=False)
         climbed = summit.trace
         if warn:
             warn_unless_converged(climbed, max_iter, tol)

@@ -22,6 +22,8 @@ from bagwise.core.threads import in_threads
 Array = NDArray[Any]
 DEFAULT_CHUNK = BLOCK_ROWS
 FLOAT64_FEATURES = 2**24  # 128 MiB
+SUMS = 64  # of consecutive chunks, at most: what threads deal out among themselves
+MORE_BAGS = 4  # times the rows of other chunks, where these are few numbers
 CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 
 
@@ -192,7 +194,8 @@ class FeatureSource:
         self.whitener = whitener
         self.start = start
         size = len(data.X) * len(whitener)
-        usual = data.X.dtype if size > FLOAT64_FEATURES else np.dtype(np.float64)
+        self.large = size > FLOAT64_FEATURES
+        usual = data.X.dtype if self.large else np.dtype(np.float64)
         if data.given is not None:
             usual = data.given[0].dtype
         self.dtype = usual if dtype is None else np.dtype(dtype)
@@ -228,32 +231,46 @@ class Sweeper:
 
     whitener: Any  # a Whitener, or the Columns of a linear model
     chunks: Sequence[Chunk]
+    large: bool  # a pass costs more than what is done with its sums
 
     def __init__(
         self, data: TrainingData, whitener: Features, *, recompute: bool = True, dtype: Any = None
     ) -> None:
         self.whitener = whitener
         source = FeatureSource(data, whitener, dtype)
+        self.large = source.large
         self.chunks = store(source, data.memory_budget, recompute=recompute)
 
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, in order."""
-        return reduce(add, in_threads(lambda i: step(self.chunks[i]), len(self.chunks)))
+        # Each thread adds up a few chunks at a time: sums of matrices are work too.
+        cuts = np.linspace(0, len(self.chunks), min(len(self.chunks), SUMS) + 1).astype(int)
+
+        def part(i: int) -> S:
+            return reduce(add, (step(self.chunks[k]) for k in range(cuts[i], cuts[i + 1])))
+
+        return reduce(add, in_threads(part, len(cuts) - 1))
 
 
-def by_chunk(X: Any, offsets: Array, work: Callable[[Array, slice, Array], T]) -> list[T]:
+def by_chunk(
+    X: Any, offsets: Array, work: Callable[[Array, slice, Array], T], n_basis: int = 1
+) -> list[T]:
     """What `work` finds out about chunks of whole bags, done where the rows X are.
 
     It is given the rows of a chunk, their place among those in the same memory, and the offsets of
-    their bags.
+    their bags. It makes `n_basis` features of a row. The more bags it has, the more of them are of
+    about the same size, and done at a time.
     """
-    here = partial(_chunks_here, work)
+    here = partial(_chunks_here, work, n_basis)
     offsets = np.asarray(offsets)
     return X.in_place(here, offsets) if isinstance(X, RowSource) else here(X, offsets)
 
 
-def _chunks_here(work: Callable[[Array, slice, Array], T], X: Any, offsets: Array) -> list[T]:
-    cuts = bag_cuts(offsets, rows_per_chunk(X.shape[1]))
+def _chunks_here(
+    work: Callable[[Array, slice, Array], T], n_basis: int, X: Any, offsets: Array
+) -> list[T]:
+    most = MORE_BAGS * rows_per_chunk(MORE_BAGS * max(X.shape[1], n_basis))
+    cuts = bag_cuts(offsets, most)
 
     def of_chunk(i: int) -> T:
         own = offsets[cuts[i] : cuts[i + 1] + 1]

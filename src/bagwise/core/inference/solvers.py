@@ -60,15 +60,21 @@ def sweeps(
 def sweeps_then_newton(
     run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
 ) -> tuple[Q, Trace]:
-    """A few sweeps, then Newton's method, for `MixtureSites`."""
+    """A few sweeps, then Newton's method, for `MixtureSites`.
+
+    Where passes cost much, sweeps are left out if q comes from elsewhere than N(0, I).
+    """
     if learn_mean or max_iter <= FIRST_SWEEPS:
         return sweeps(run, stage, sites, sweeper, q, learn_mean, max_iter)
-    # Plain sweeps: a rejected extrapolation costs a pass, and there are few to gain.
-    plain = CoordinateAscent(sites, sweeper, learn_mean=False, accelerate=False)
-    q, trace = run(stage, plain, q, max_iter=FIRST_SWEEPS, warn=False)
-    if trace.converged:
-        return q, trace
-    refinement = NewtonRefinement(sites, sweeper, trace.history)
+    past: tuple[float, ...] = ()
+    if not (sweeper.large and np.any(q.m)):
+        # Plain sweeps: a rejected extrapolation costs a pass, and there are few to gain.
+        plain = CoordinateAscent(sites, sweeper, learn_mean=False, accelerate=False)
+        q, trace = run(stage, plain, q, max_iter=FIRST_SWEEPS, warn=False)
+        if trace.converged:
+            return q, trace
+        past = trace.history
+    refinement = NewtonRefinement(sites, sweeper, past)
     return run(f"{stage}, Newton", refinement, q, max_iter=max_iter)
 
 

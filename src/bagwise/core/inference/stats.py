@@ -286,10 +286,10 @@ def projected(A: Array, log_prob: float, second: SecondOrder) -> Derivatives:
     W1 = second.apply(np.ones(len(A)))
     neg_hessian = np.empty((M + 1, M + 1))
     neg_hessian[:M, :M] = second.weigh(A)
-    neg_hessian[M, :M] = neg_hessian[:M, M] = project(A, W1)
+    along, neg_hessian[M, :M] = project(A, np.stack([second.g, W1]))
+    neg_hessian[:M, M] = neg_hessian[M, :M]
     neg_hessian[M, M] = W1.sum()
-    gradient = np.append(project(A, second.g), second.g.sum())
-    return Derivatives(log_prob, gradient, neg_hessian)
+    return Derivatives(log_prob, np.append(along, second.g.sum()), neg_hessian)
 
 
 def latent(chunk: Chunk, m: Array, c0: float) -> Array:
@@ -326,5 +326,5 @@ def diagonal_precision(A: Array, lam: Array) -> Precision:
 
 
 def project(A: Array, eta: Array) -> Array:
-    """A' eta in float64."""
+    """A' eta of one eta (n,) or some (k, n), in float64."""
     return np.asarray(eta.astype(A.dtype, copy=False) @ A, dtype=np.float64)

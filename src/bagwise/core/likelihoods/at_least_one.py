@@ -104,12 +104,12 @@ class BagLikelihood:
 
     def gradient(self, z: Array, targets: Targets) -> Array:
         """d log p(T | z) / d z_n, shape (n,)."""
-        return self._gradient(z, self._log_minus_L(z, targets), targets)
+        return self._gradient(z, *self._logs(z, targets), targets)
 
     def log_prob_and_gradient(self, z: Array, targets: Targets) -> tuple[Array, Array]:
         """Both of the above for one pass over the bags' products."""
-        x_log = self._log_minus_L(z, targets)
-        return self._log_prob(z, x_log, targets), self._gradient(z, x_log, targets)
+        x_log, log_r = self._logs(z, targets)
+        return self._log_prob(z, x_log, targets), self._gradient(z, x_log, log_r, targets)
 
     def _log_prob(self, z: Array, x_log: Array, targets: Targets) -> Array:
         value = np.where(targets.T, self._F_positive(x_log), self._F_negative(x_log))
@@ -122,8 +122,8 @@ class BagLikelihood:
             value = value + targets.sum_bags(targets.weighed(own))
         return value + by_label(self._log_right, targets.T)
 
-    def _gradient(self, z: Array, x_log: Array, targets: Targets) -> Array:
-        u, _ = self._slopes(targets.log_weighed(self.link.log_hazard(z)), x_log, targets)
+    def _gradient(self, z: Array, x_log: Array, log_r: Array, targets: Targets) -> Array:
+        u, _ = self._slopes(targets.log_weighed(log_r), x_log, targets)
         g = np.where(targets.spread(targets.T), u, -u)
         if targets.known is None:
             return g
@@ -141,15 +141,14 @@ class BagLikelihood:
 
     def curvature(self, z: Array, targets: Targets) -> Curvature:
         """Second derivatives, with what the third ones need."""
-        return self._curvature(z, self._log_minus_L(z, targets), targets)
+        return self._curvature(z, *self._logs(z, targets), targets)
 
     def log_prob_and_curvature(self, z: Array, targets: Targets) -> tuple[Array, Curvature]:
         """Both for one pass over the bags' products."""
-        x_log = self._log_minus_L(z, targets)
-        return self._log_prob(z, x_log, targets), self._curvature(z, x_log, targets)
+        x_log, log_r = self._logs(z, targets)
+        return self._log_prob(z, x_log, targets), self._curvature(z, x_log, log_r, targets)
 
-    def _curvature(self, z: Array, x_log: Array, targets: Targets) -> Curvature:
-        log_r = self.link.log_hazard(z)
+    def _curvature(self, z: Array, x_log: Array, log_r: Array, targets: Targets) -> Curvature:
         u, omega = self._slopes(targets.log_weighed(log_r), x_log, targets)
         T = targets.spread(targets.T)
         g = np.where(T, u, -u)
@@ -178,7 +177,15 @@ class BagLikelihood:
 
     def _log_minus_L(self, z: Array, targets: Targets) -> Array:
         """log(-L_b) over free instances; -inf where a bag has none."""
-        terms = targets.log_weighed(self.link.log_minus_log_negative(z))
+        return self._log_sum(self.link.log_minus_log_negative(z), targets)
+
+    def _logs(self, z: Array, targets: Targets) -> tuple[Array, Array]:
+        """The same, and log r of each instance."""
+        log_cost, log_r = self.link.log_cost_and_hazard(z)
+        return self._log_sum(log_cost, targets), log_r
+
+    def _log_sum(self, log_cost: Array, targets: Targets) -> Array:
+        terms = targets.log_weighed(log_cost)
         if targets.known is not None:
             terms = np.where(targets.free, terms, -np.inf)
         top = np.maximum.reduceat(terms, targets.starts)

@@ -130,7 +130,8 @@ class FeaturePosterior(ABC):
                 means = np.add.reduceat(A @ readout, starts) / np.diff(own)
             return Predicted(own, alone if instances else None, of_bags, readout=means)
 
-        return joined(np.asarray(offsets), by_chunk(X, offsets, of_chunk))
+        found = by_chunk(X, offsets, of_chunk, len(self.m))
+        return joined(np.asarray(offsets), found)
 
     def instance_moments(self, A: Array, kt: Array, latent: LatentMoments) -> Moments:
         """P(y_n) averaged over the posterior of f_n."""
