@@ -126,8 +126,9 @@ def test_thinned_rows_are_those_of_a_serial_fit(
 def test_some_bags_to_start_from_are_those_of_a_serial_fit(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FLOAT64_FEATURES": 0, "START_SHARE": 5, "START_BAGS": 4}.items():
-        monkeypatch.setattr(f"bagwise.core.inference.driver.{name}", value)
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    for name, value in {"START_SHARE": 5, "START_BAGS": 4}.items():
+        monkeypatch.setattr(f"bagwise.core.inference.solvers.{name}", value)
     bags, stages = make_bags(), set[str]()
     settings = SETTINGS | {"learn_hyperparameters": False}
     serial = bw.ProbitVGPMIL(**settings).fit(bags, callbacks=[lambda s, *_: stages.add(s)])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
@@ -165,10 +166,47 @@ def test_large_fits_start_from_some_of_the_bags(
     bags = separable_bags(60, 4)
     plain, stages = fitted()
     assert set(stages) == {"vi"}  # passes over all bags cost little
-    monkeypatch.setattr("bagwise.core.inference.driver.FLOAT64_FEATURES", 0)
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
     assert set(fitted()[1]) == {"vi"}  # a hundred bags at least
-    monkeypatch.setattr("bagwise.core.inference.driver.START_BAGS", 3)
+    monkeypatch.setattr("bagwise.core.inference.solvers.START_BAGS", 3)
     warm, stages = fitted()
     assert stages[0] == "some bags" and stages.count("vi") == warm.n_iter_
     assert warm.elbo_ == pytest.approx(plain.elbo_, rel=1e-9)
     np.testing.assert_allclose(warm.latent(bags)[0], plain.latent(bags)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("H", [np.inf, 100.0])
+def test_large_fits_of_scale_mixtures_start_at_the_mode(
+    H: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fitted() -> tuple[Any, list[str]]:
+        stages: list[str] = []
+        model = bw.VGPMIL(
+            H=H, n_inducing=10, learn_hyperparameters=False, mean=-1.0, tol=1e-10, random_state=0
+        )
+        return model.fit(bags, callbacks=[lambda stage, *_: stages.append(stage)]), stages
+
+    bags = separable_bags(60, 4)
+    plain, stages = fitted()
+    assert "laplace" not in stages
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    large, stages = fitted()
+    if np.isinf(H):  # no sweeps: the mode, and on from there
+        assert list(dict.fromkeys(stages)) == ["laplace", "vi, Newton"]
+    assert len(large.elbo_history_) >= 2
+    assert large.elbo_ == pytest.approx(plain.elbo_, rel=1e-9)
+    np.testing.assert_allclose(large.latent(bags)[0], plain.latent(bags)[0], atol=1e-5)
+
+
+def test_of_large_bags_the_mode_leads_to_a_higher_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From N(0, I) the bound of bags of 300 leads to an optimum where nothing is told apart."""
+    digits, rng = load_digits(), np.random.default_rng(0)
+    y, positive = np.arange(60) % 2, digits.target == 3
+    rows = rng.choice(np.flatnonzero(~positive), (60, 300))
+    rows[y == 1, 0] = rng.choice(np.flatnonzero(positive), 30)
+    bags = bw.Bags.from_list(list(digits.data[rows]), y=y)
+    told = {"n_inducing": 60, "mean": -2.0, "standardize": False, "random_state": 0}
+    model = bw.VGPMIL(kernel=bw.kernels.RBF(4.0, 25.0), learn_hyperparameters=False, **told)
+    plain = clone(model).fit(bags)
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    assert model.fit(bags).elbo_ > plain.elbo_ + 5

@@ -14,6 +14,7 @@ from bagwise.core.smoothing import (
     LOG_SQRT_2PI,
     TRAPEZOID_WIDTHS,
     WIDEST,
+    log_sigmoids,
     rare_logistic,
     smoothed_logistic,
     smoothing_rules,
@@ -145,15 +146,19 @@ class Logistic(Link):
     residual_weight = float(np.pi / 8)  # MacKay's scaling of a Gaussian-smoothed sigmoid
 
     def log_negative(self, z: Array) -> Array:
-        return special.log_expit(-z)
+        return log_sigmoids(z)[1]
 
     def log_minus_log_negative(self, z: Array) -> Array:
-        low = z < -30
-        softplus = -special.log_expit(-np.where(low, 0, z))
-        return np.where(low, z - 0.5 * np.exp(np.minimum(z, 0)), np.log(softplus))
+        return self.log_cost_and_hazard(z)[0]
 
     def log_hazard(self, z: Array) -> Array:
-        return special.log_expit(z)
+        return log_sigmoids(z)[0]
+
+    def log_cost_and_hazard(self, z: Array) -> tuple[Array, Array]:
+        log_positive, log_negative = log_sigmoids(z)
+        low = z < -30
+        cost = np.log(-np.where(low, -1.0, log_negative))
+        return np.where(low, z - 0.5 * np.exp(np.minimum(z, 0)), cost), log_positive
 
     def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
         negative = special.expit(-z)

@@ -24,6 +24,7 @@ from bagwise.core.inference.stats import (
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, Targets
 from bagwise.core.links import Logistic
 from bagwise.core.parameters import check_choice
+from bagwise.core.smoothing import log_sigmoids
 from bagwise.densities import Density, HyperbolicSecant, SmoothDensity
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._parts import Init, Parts
@@ -63,7 +64,7 @@ class LogisticSites(Sites):
 
     def mixture_bound(self, mu: Array, xi: Array) -> Array:
         """What the scale mixture adds to log p(T | mu), at the optimal xi, by instance."""
-        return np.logaddexp(0, mu) - 0.5 * mu + self.density.log_psi(xi)
+        return 0.5 * mu - log_sigmoids(mu)[0] + self.density.log_psi(xi)
 
 
 class FactorisedLogisticSites(StatefulSites):

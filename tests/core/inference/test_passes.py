@@ -6,10 +6,13 @@ import pytest
 from bagwise.core.features import Features, whitener
 from bagwise.core.inference.passes import (
     CHUNK_ENTRIES,
+    DEFAULT_CHUNK,
+    SUMS,
     FeatureSource,
     Sweeper,
     TrainingData,
     bag_cuts,
+    by_chunk,
     rows_per_chunk,
 )
 from bagwise.core.inference.stats import Chunk
@@ -130,6 +133,27 @@ def test_many_features_are_kept_in_the_dtype_of_the_data(
     data = TrainingData(X.astype(np.float32), OFFSETS, T)
     chunk = chunks_of(data, whitener(RBF(1.0, 1.0), X[:3].astype(float), 1e-6))[0]
     assert chunk.A.dtype == chunk.kt.dtype == dtype
+
+
+def test_many_chunks_are_added_in_order() -> None:
+    offsets = np.arange(0, 3 * SUMS + 2)
+    data = TrainingData(
+        np.zeros((len(offsets) - 1, 1)), offsets, np.arange(3 * SUMS + 1) % 2 == 1, None, 1
+    )
+    sweeper = Sweeper(data, whitener(RBF(1.0, 1.0), np.zeros((1, 1)), 1e-6))
+    assert len(sweeper.chunks) > SUMS
+    assert sweeper.total(lambda chunk: [chunk.start]) == list(range(3 * SUMS + 1))
+
+
+def test_predictions_see_more_bags_at_a_time_where_these_are_few_numbers() -> None:
+    offsets = np.arange(0, 4 * DEFAULT_CHUNK + 1, 8)
+    X = np.zeros((4 * DEFAULT_CHUNK, 2))
+    rows = by_chunk(X, offsets, lambda some, rows, own: len(some))
+    assert rows == [len(X)]
+    wide = by_chunk(
+        X, offsets, lambda some, rows, own: len(some), n_basis=10 * CHUNK_ENTRIES // len(X)
+    )
+    assert sum(wide) == len(X) and max(wide) <= len(X) // 10
 
 
 def test_wide_data_are_cut_into_small_chunks() -> None:

@@ -12,6 +12,7 @@ from scipy import optimize, special
 from bagwise.bags import Bags
 from bagwise.core.calibration.instance_ends import InstanceCalibration, is_alone
 from bagwise.core.parameters import check_number
+from bagwise.core.smoothing import log_sigmoids
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -103,14 +104,15 @@ def neg_log_posterior(x: Array, rows: Rows) -> tuple[float, Array]:
     """-sum_n w_n log P(T_n, y_n where known | s_n) - log prior, and its gradient."""
     a, (b, r, k) = np.exp(x[0]), x[1:]
     s, (z, u) = rows.s, (a * rows.s + b, r + k * a * rows.s)
-    in_positive = np.where(rows.T, special.log_expit(u), special.log_expit(-u))
-    log_1 = special.log_expit(z)
-    log_0 = special.log_expit(-z) + np.where(rows.alone, 0.0, in_positive)
+    inside, outside = log_sigmoids(u)
+    log_1, log_0 = log_sigmoids(z)
+    log_0 = log_0 + np.where(rows.alone, 0.0, np.where(rows.T, inside, outside))
+    log_gamma, log_rest = log_sigmoids(log_1 - log_0)
     free = np.isnan(rows.y)
-    log_p = np.where(free, np.logaddexp(log_1, log_0), np.where(rows.y == 1, log_1, log_0))
-    gamma = np.where(free, np.exp(log_1 - log_p), rows.y)  # P(y_n = 1 | T_n, s_n)
-    d_z = rows.weights * (gamma - special.expit(z))
-    d_u = np.where(rows.alone, 0.0, rows.weights * (1 - gamma) * (rows.T - special.expit(u)))
+    log_p = np.where(free, log_0 - log_rest, np.where(rows.y == 1, log_1, log_0))
+    gamma = np.where(free, np.exp(log_gamma), rows.y)  # P(y_n = 1 | T_n, s_n)
+    d_z = rows.weights * (gamma - np.exp(log_1))
+    d_u = np.where(rows.alone, 0.0, rows.weights * (1 - gamma) * (rows.T - np.exp(inside)))
     slope = float(np.sum((d_z + k * d_u) * a * s))
     gradient = np.array([slope, np.sum(d_z), np.sum(d_u), np.sum(d_u * a * s)])
     deviation = x / PRIOR_SCALE

@@ -19,10 +19,16 @@ from bagwise.core.inference.laplace import Laplace
 from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import warn_unless_converged
-from bagwise.core.inference.newton_probit import NewtonAscent
-from bagwise.core.inference.passes import FLOAT64_FEATURES, Sweeper, TrainingData
+from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.reliability import learn_reliability
-from bagwise.core.inference.solvers import as_state, from_state, optimise, watched
+from bagwise.core.inference.solvers import (
+    as_state,
+    bags_to_start_from,
+    best_of_starts,
+    from_state,
+    optimise,
+    rough_optimum,
+)
 from bagwise.core.inference.stats import Chunk, Q, Sites, latent_mean, standard_q
 from bagwise.core.inference.thinning import START_MEAN, some_bags, thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
@@ -32,9 +38,6 @@ from bagwise.kernels import Kernel
 Array = NDArray[Any]
 
 LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that, of many bags
-START_SHARE, START_NUMBERS = 16, 2**25  # of all rows, and of X and A: what a large fit starts from
-START_BAGS = 100  # that it starts from at least
-START_TOL = 1e-4  # other bags move the optimum further
 ROUGH_MODE = 1e-2  # relatively: a start from there ends as high as one from the mode itself
 GOOD_R_HAT = 1.05
 CONSTANT = 0.01  # in f: its probabilities then differ by less than .004
@@ -154,9 +157,11 @@ def _variational(
     given = problem.start if problem.start is not None else _rough_mode(problem, h, sweeper)
     if given is None:
         start = standard_q(len(problem.Z), h.c0)
-        some = bags_to_start_from(problem)
+        told = (problem.sites, problem.data, problem.Z.shape, problem.seed)
+        some = bags_to_start_from(*told) if sweeper.large else None
         if some is not None:
-            start = _optimum_of(some, problem, sweeper.whitener, start, limits)
+            part = some.sweeper(sweeper.whitener, dtype=some.X.dtype)
+            start = rough_optimum(problem.monitor, problem.sites, part, start, limits)
         q, trace = best_of_starts("vi", problem.sites, start, climb)
     else:
         q, trace = climb("vi", problem.sites, replace(given, c0=h.c0))
@@ -169,37 +174,6 @@ def _variational(
         return Result(q, h.kernel, trace)
     H, q, trace = learn_reliability(sweeper, problem.likelihood, q, trace, refit)
     return Result(q, h.kernel, trace, H=H)
-
-
-def bags_to_start_from(problem: Problem) -> TrainingData | None:
-    """Some of very many bags, whose optimum is where the climb for all of them starts.
-
-    The mean of v given all labels, as far as the labels of some bags tell, is its mean given those:
-    no start is nearer by expectation. None where passes over all bags cost little, and where
-    something besides the labels of whole bags counts.
-    """
-    data, sites = problem.data, problem.sites
-    simple = sites.warm_start is None and data.graph is None and data.weights is None
-    large = len(data.X) * len(problem.Z) > FLOAT64_FEATURES
-    if not (sites.solver == "newton" and simple and large):
-        return None
-    order = np.random.default_rng(problem.seed).permutation(data.counting)
-    n_rows = min(len(data.X) // START_SHARE, START_NUMBERS // sum(problem.Z.shape))
-    some = order[np.cumsum(np.diff(data.offsets)[order]) <= n_rows]
-    return data.of_bags(np.sort(some)) if len(some) >= START_BAGS else None
-
-
-def _optimum_of(
-    some: TrainingData, problem: Problem, features: Any, q: Q, limits: dict[str, Any]
-) -> Q:
-    """The rough optimum of some bags, as one stage of a fit; q where that breaks down."""
-    sweeper = some.sweeper(features, dtype=some.X.dtype)
-    ascent = NewtonAscent(problem.sites, sweeper, learn_mean=limits["learn_mean"])  # type: ignore[arg-type]
-    told = {"max_iter": limits["max_iter"], "tol": START_TOL, "verbose": limits["verbose"]}
-    try:
-        return watched(problem.monitor, "some bags", ascent, q, warn=False, **told)[0]
-    except (FloatingPointError, NotPositiveDefiniteError):
-        return q
 
 
 def _rough_mode(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:
@@ -222,21 +196,6 @@ def _mode_found(
         return _climbed(problem, h, sweeper, {"max_iter": 100, "tol": tol}, warn=False).q
     except (FloatingPointError, NotPositiveDefiniteError):
         return None
-
-
-def best_of_starts(
-    stage: str, sites: Sites, q: Q, climb: Callable[[str, Sites, Q], tuple[Q, Trace]]
-) -> tuple[Q, Trace]:
-    """The optimum from the model's warm start, from `q`, or the better one of both."""
-    if sites.warm_start is None:
-        return climb(stage, sites, q)
-    before = "warm start" if stage == "vi" else f"{stage} of it"
-    warm, _ = best_of_starts(before, sites.warm_start, q, climb)
-    found = climb(stage, sites, warm)
-    if not sites.plain_start_too:
-        return found
-    plain = climb(f"{stage}, plain start", sites, q)
-    return max(found, plain, key=lambda optimum: optimum[1].history[-1])
 
 
 def learning_data(problem: Problem, kernel: Kernel, mean: float | None) -> TrainingData:

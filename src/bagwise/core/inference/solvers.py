@@ -13,14 +13,19 @@ from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton_logistic import NewtonRefinement
 from bagwise.core.inference.newton_probit import NewtonAscent
-from bagwise.core.inference.passes import Sweeper
+from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.stats import Q, Sites
+from bagwise.core.linalg import NotPositiveDefiniteError
 from bagwise.core.parameters import check_choice
 
 Run = Callable[..., tuple[Q, Trace]]  # of stage, method, q and limits
 
 # Fewer end where instances of digits are told apart less well (AUC .89 against .92, ten sets).
 FIRST_SWEEPS = 8
+
+START_SHARE, START_NUMBERS = 16, 2**25  # of all rows, and of X and A: what a large fit starts from
+START_BAGS = 100  # that it starts from at least
+START_TOL = 1e-4  # other bags move the optimum further
 
 
 def optimise(
@@ -110,3 +115,48 @@ def as_state(q: Q, trace: Trace, finished: bool = False) -> State:
 def from_state(done: State) -> tuple[Q, Trace]:
     """q and trace of `as_state`."""
     return Q(**done["q"]), Trace(tuple(done["history"].tolist()), done["converged"])
+
+
+def best_of_starts(
+    stage: str, sites: Sites, q: Q, climb: Callable[[str, Sites, Q], tuple[Q, Trace]]
+) -> tuple[Q, Trace]:
+    """The optimum from the model's warm start, from `q`, or the better one of both."""
+    if sites.warm_start is None:
+        return climb(stage, sites, q)
+    before = "warm start" if stage == "vi" else f"{stage} of it"
+    warm, _ = best_of_starts(before, sites.warm_start, q, climb)
+    found = climb(stage, sites, warm)
+    if not sites.plain_start_too:
+        return found
+    plain = climb(f"{stage}, plain start", sites, q)
+    return max(found, plain, key=lambda optimum: optimum[1].history[-1])
+
+
+def bags_to_start_from(
+    sites: Sites, data: TrainingData, shape: tuple[int, ...], seed: int
+) -> TrainingData | None:
+    """Some of very many bags, whose optimum is where the climb for all of them starts.
+
+    The mean of v given all labels, as far as the labels of some bags tell, is its mean given those:
+    no start is nearer by expectation. None where something besides the labels of whole bags counts,
+    and where these are too few. `shape` is that of the inducing points.
+    """
+    simple = sites.warm_start is None and data.graph is None and data.weights is None
+    if not (sites.solver == "newton" and simple):
+        return None
+    order = np.random.default_rng(seed).permutation(data.counting)
+    n_rows = min(len(data.X) // START_SHARE, START_NUMBERS // sum(shape))
+    some = order[np.cumsum(np.diff(data.offsets)[order]) <= n_rows]
+    return data.of_bags(np.sort(some)) if len(some) >= START_BAGS else None
+
+
+def rough_optimum(
+    monitor: Monitor, sites: Any, sweeper: Sweeper, q: Q, limits: dict[str, Any]
+) -> Q:
+    """The optimum of some bags, about, as one stage of a fit; q where that breaks down."""
+    ascent = NewtonAscent(sites, sweeper, learn_mean=limits["learn_mean"])
+    told = {"max_iter": limits["max_iter"], "tol": START_TOL, "verbose": limits["verbose"]}
+    try:
+        return watched(monitor, "some bags", ascent, q, warn=False, **told)[0]
+    except (FloatingPointError, NotPositiveDefiniteError):
+        return q
