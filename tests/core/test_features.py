@@ -174,3 +174,5 @@ def test_weights_of_any_sign(signs: list[float], dtype: type) -> None:
     assert found.dtype == np.float64
     exact = np.einsum("ni,n,nj->ij", A.astype(np.float64), w, A.astype(np.float64))
     np.testing.assert_allclose(found, exact, atol=1e-3 if dtype == np.float32 else 1e-11)
+    w[7] = np.nan
+    assert np.all(np.isnan(weighted_gram(A, w)))

@@ -220,3 +220,32 @@ def test_what_is_certain_stays_certain_under_any_residual(link: Link) -> None:
     kt = np.array([0.0, 0.5, 4.0, 5.0, 30.0])
     for logs in link.log_smoothed(np.full((5, 1), -60.0), kt, second=True):
         np.testing.assert_allclose(logs, 0, atol=1e-14)
+
+
+@pytest.mark.parametrize("parent", [Logistic, Probit])
+def test_links_of_others_compute_their_own(
+    parent: type[Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bagwise.core.links.LINKS", {})
+
+    class Steep(parent):  # type: ignore[misc, valid-type]
+        name = "steep"
+
+        def log_minus_log_negative(self, z: np.ndarray) -> np.ndarray:
+            return super().log_minus_log_negative(2 * z)
+
+        def log_hazard(self, z: np.ndarray) -> np.ndarray:
+            return super().log_hazard(2 * z) + np.log(2)
+
+    for link in (parent(), Steep()):
+        cost, hazard = link.log_cost_and_hazard(MIDDLE)
+        np.testing.assert_allclose(cost, link.log_minus_log_negative(MIDDLE), rtol=1e-13)
+        np.testing.assert_allclose(hazard, link.log_hazard(MIDDLE), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("z", [np.array([-np.inf, np.inf]), np.array([-20, 0.5, 20], np.float32)])
+def test_logs_of_infinite_and_short_numbers(z: np.ndarray) -> None:
+    cost, hazard = Probit().log_cost_and_hazard(z)
+    exact = Probit().log_cost_and_hazard(z.astype(np.float64))
+    np.testing.assert_array_equal([cost, hazard], exact)
+    assert np.all(np.diff(cost) > 0) and np.all(np.diff(hazard) > 0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
@@ -169,16 +169,27 @@ def test_large_fits_start_from_some_of_the_bags(
     monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
     assert set(fitted()[1]) == {"vi"}  # a hundred bags at least
     monkeypatch.setattr("bagwise.core.inference.solvers.START_BAGS", 3)
+    monkeypatch.setattr("bagwise.core.inference.solvers.START_SHARE", 5)
     warm, stages = fitted()
     assert stages[0] == "some bags" and stages.count("vi") == warm.n_iter_
     assert warm.elbo_ == pytest.approx(plain.elbo_, rel=1e-9)
     np.testing.assert_allclose(warm.latent(bags)[0], plain.latent(bags)[0], atol=1e-5)
 
 
+def test_bags_of_one_class_are_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    bags, stages = separable_bags(2000, 2)[np.r_[0:2000:2, 1]], set[str]()  # one positive
+    model = bw.ProbitVGPMIL(n_inducing=5, learn_hyperparameters=False, mean=-1.0, random_state=0)
+    model.fit(bags, callbacks=[lambda stage, *_: stages.add(stage)])
+    assert stages == {"vi"}
+
+
 @pytest.mark.parametrize("H", [np.inf, 100.0])
-def test_large_fits_of_scale_mixtures_start_at_the_mode(
+def test_large_fits_of_scale_mixtures_end_where_others_do(
     H: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With exact labels they start at the mode, otherwise at the optimum for exact labels."""
+
     def fitted() -> tuple[Any, list[str]]:
         stages: list[str] = []
         model = bw.VGPMIL(
@@ -191,8 +202,8 @@ def test_large_fits_of_scale_mixtures_start_at_the_mode(
     assert "laplace" not in stages
     monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
     large, stages = fitted()
-    if np.isinf(H):  # no sweeps: the mode, and on from there
-        assert list(dict.fromkeys(stages)) == ["laplace", "vi, Newton"]
+    begun = {np.inf: ["laplace", "vi, Newton"], 100.0: ["warm start", "warm start, Newton"]}[H]
+    assert list(dict.fromkeys(stages))[:2] == begun  # the mode, and on from there without sweeps
     assert len(large.elbo_history_) >= 2
     assert large.elbo_ == pytest.approx(plain.elbo_, rel=1e-9)
     np.testing.assert_allclose(large.latent(bags)[0], plain.latent(bags)[0], atol=1e-5)
@@ -210,3 +221,14 @@ def test_of_large_bags_the_mode_leads_to_a_higher_bound(monkeypatch: pytest.Monk
     plain = clone(model).fit(bags)
     monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
     assert model.fit(bags).elbo_ > plain.elbo_ + 5
+
+
+def test_few_steps_are_not_spent_on_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    stages: list[str] = []
+    model = bw.VGPMIL(
+        n_inducing=10, learn_hyperparameters=False, mean=-1.0, max_iter=3, random_state=0
+    )
+    with pytest.warns(ConvergenceWarning, match="max_iter=3"):
+        model.fit(separable_bags(60, 4), callbacks=[lambda stage, *_: stages.append(stage)])
+    assert stages == ["vi"] * 3

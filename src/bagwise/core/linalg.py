@@ -18,7 +18,7 @@ Array = NDArray[Any]
 # Errors that numbers cause, not users.
 BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
 
-SMALLEST_TRIANGLE = 64  # of many at a time, up to which halves do not pay
+SMALLEST_TRIANGLE = 16  # of many at a time, up to which halves do not pay
 SMALL_TRIANGLE = 128  # up to it LAPACK inverts a triangle at once, in one thread
 GRAM_ROWS = 1024  # of a block, so that it and its product stay in a core's cache
 TRIANGLE_PARTS = 4  # strips of a triangle, which leave out 3/8 of a product with a square
@@ -87,25 +87,15 @@ def inverse_lower_stack(L: Array) -> Array:
     array([[[ 0.5,  0. ],
             [-0.5,  1. ]]])
     """
+    n = L.shape[-1]
+    if n <= SMALLEST_TRIANGLE:
+        return np.tril(np.linalg.inv(L))
+    k = n // 2
     inverse = np.zeros_like(L)
-    _invert_within(L, inverse, 0, L.shape[-1])
+    inverse[:, :k, :k] = inverse_lower_stack(L[:, :k, :k])
+    inverse[:, k:, k:] = inverse_lower_stack(L[:, k:, k:])
+    inverse[:, k:, :k] = -inverse[:, k:, k:] @ (L[:, k:, :k] @ inverse[:, :k, :k])
     return inverse
-
-
-def _invert_within(L: Array, inverse: Array, start: int, end: int) -> None:
-    """Fill in the inverse of the triangles of some rows, in few calls: threads take turns at them.
-
-    A full inverse of small triangles has more to compute, and takes less time on two threads.
-    """
-    if end - start <= SMALLEST_TRIANGLE:
-        some = slice(start, end)
-        inverse[:, some, some] = np.tril(np.linalg.inv(L[:, some, some]))
-        return
-    middle = (start + end) // 2
-    _invert_within(L, inverse, start, middle)
-    _invert_within(L, inverse, middle, end)
-    up, down = slice(start, middle), slice(middle, end)
-    inverse[:, down, up] = -inverse[:, down, down] @ (L[:, down, up] @ inverse[:, up, up])
 
 
 def inverse_from_cholesky(L: Array) -> Array:
@@ -125,7 +115,7 @@ def weighted_gram(A: Array, w: Array) -> Array:
            [2., 0.]])
     """
     root = np.sqrt(np.abs(w)).astype(A.dtype, copy=False)[:, None]
-    up, down = np.flatnonzero(w > 0), np.flatnonzero(w < 0)
+    up, down = np.flatnonzero(~(w <= 0)), np.flatnonzero(w < 0)  # what is no number shows
     return _gram(A, root, up) if len(down) == 0 else _gram(A, root, up) - _gram(A, root, down)
 
 

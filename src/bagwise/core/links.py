@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,9 @@ from bagwise.core.smoothing import (
     LOG_SQRT_2PI,
     TRAPEZOID_WIDTHS,
     WIDEST,
+    legendre,
     log_sigmoids,
+    logistic_logs,
     rare_logistic,
     smoothed_logistic,
     smoothing_rules,
@@ -86,8 +87,11 @@ class Link(ABC):
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"{known!r} is the link {cls.name!r} of model files; choose a new name")
         LINKS[cls.name] = cls
-        if "tilted" not in vars(cls):  # that of a parent is of another link
+        # Those of a parent are of another link.
+        if "tilted" not in vars(cls):
             cls.propagates = False
+        if "log_cost_and_hazard" not in vars(cls):
+            cls.log_cost_and_hazard = Link.log_cost_and_hazard  # type: ignore[method-assign]
 
     @abstractmethod
     def log_negative(self, z: Array) -> Array:
@@ -149,16 +153,13 @@ class Logistic(Link):
         return log_sigmoids(z)[1]
 
     def log_minus_log_negative(self, z: Array) -> Array:
-        return self.log_cost_and_hazard(z)[0]
+        return logistic_logs(z)[0]
 
     def log_hazard(self, z: Array) -> Array:
         return log_sigmoids(z)[0]
 
     def log_cost_and_hazard(self, z: Array) -> tuple[Array, Array]:
-        log_positive, log_negative = log_sigmoids(z)
-        low = z < -30
-        cost = np.log(-np.where(low, -1.0, log_negative))
-        return np.where(low, z - 0.5 * np.exp(np.minimum(z, 0)), cost), log_positive
+        return logistic_logs(z)
 
     def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
         negative = special.expit(-z)
@@ -213,27 +214,16 @@ class Probit(Link):
         return special.log_ndtr(-z)
 
     def log_minus_log_negative(self, z: Array) -> Array:
-        return self.log_cost_and_hazard(z)[0]
+        return _probit_logs(z)[0]
 
     def log_hazard(self, z: Array) -> Array:
-        return self.log_cost_and_hazard(z)[1]
+        # erfcx keeps r - z accurate for large z; it overflows for z << 0, where Phi(-z) = 1.
+        low = z < -30
+        erfcx = special.erfcx(SQRT_HALF * np.where(low, 0, z))
+        return np.where(low, -0.5 * z**2 - LOG_SQRT_2PI, np.log(SQRT_2_OVER_PI / erfcx))
 
     def log_cost_and_hazard(self, z: Array) -> tuple[Array, Array]:
-        # erfcx costs more than all the rest, and keeps the digits of both tails.
-        half_square = 0.5 * z * z
-        erfcx = special.erfcx(SQRT_HALF * np.abs(z))
-        log_tail = np.log(0.5 * erfcx) - half_square  # log Phi(-|z|)
-        log_common = np.log1p(-np.exp(log_tail))  # log Phi(|z|)
-        positive = z > 0
-        log_negative = np.where(positive, log_tail, log_common)
-        # Below -37 Phi(z) is less than the last digit of 1.
-        underflows = z < -37
-        cost = np.log(-np.where(underflows, -1.0, log_negative))
-        log_hazard = -half_square - LOG_SQRT_2PI - log_common
-        return (
-            np.where(underflows, log_tail, cost),
-            np.where(positive, np.log(SQRT_2_OVER_PI / erfcx), log_hazard),
-        )
+        return _probit_logs(z)
 
     def ratios(self, z: Array, r: Array) -> tuple[Array, Array]:
         kappa = np.asarray(r - z)
@@ -271,6 +261,21 @@ class Probit(Link):
             rho = (kt[rows] / (1 + kt[rows]))[:, None]
             ratio[rows] = _probit_log_ratio(z[rows], first[rows], rho, FEW_ANGLES)
         return first, ratio
+
+
+def _probit_logs(z: Array) -> tuple[Array, Array]:
+    """log(-l(z)) and log r(z) of the probit link, by one erfcx, which costs more than the rest."""
+    z = np.asarray(z, dtype=np.float64)
+    low, positive = z < -37, z > 0  # below that Phi(z) is less than the last digit of 1
+    with np.errstate(divide="ignore", over="ignore"):  # infinite z
+        half_square = 0.5 * z * z
+        erfcx = special.erfcx(SQRT_HALF * np.abs(z))
+        log_tail = np.log(0.5 * erfcx) - half_square  # log Phi(-|z|)
+        log_common = np.log1p(-np.exp(log_tail))  # log Phi(|z|)
+        cost = np.log(-np.where(low, -1.0, np.where(positive, log_tail, log_common)))
+        far = np.log(SQRT_2_OVER_PI / erfcx)
+    near = -half_square - LOG_SQRT_2PI - log_common
+    return np.where(low, log_tail, cost), np.where(positive, far, near)
 
 
 def _probit_squares_tilted(mean: Array, variance: Array) -> Tilt:
@@ -314,7 +319,7 @@ def _probit_log_ratio(z: Array, log_first: Array, rho: Array, n_angles: int) -> 
     Phi(z)^2 by the integral of exp(-z^2 / (1 + sin t)) / (2 pi) over t from 0 to arcsin(rho):
     nothing cancels, however small it is.
     """
-    nodes, weights = _legendre(n_angles)
+    nodes, weights = legendre(n_angles)
     half = 0.5 * np.arcsin(rho)
     z2 = -z * z
     shares = [(1 / (1 + np.sin(half * (1 + node)))).astype(z.dtype) for node in nodes]
@@ -325,12 +330,6 @@ def _probit_log_ratio(z: Array, log_first: Array, rho: Array, n_angles: int) -> 
         height = np.log(half / (2 * np.pi)).astype(z.dtype)
     log_excess = np.log(excess) + z2 * shares[-1] + height
     return np.logaddexp(z.dtype.type(0), log_excess - 2 * log_first)
-
-
-@lru_cache
-def _legendre(n: int) -> tuple[Array, Array]:
-    """Nodes and weights of Gauss and Legendre: their eigenvalues cost more than a few averages."""
-    return np.polynomial.legendre.leggauss(n)
 
 
 def _tail_ratios(z: Array) -> tuple[Array, Array]:

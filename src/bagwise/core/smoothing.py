@@ -41,10 +41,24 @@ def log_sigmoids(z: Array) -> tuple[Array, Array]:
     return np.minimum(z, 0) - rest, -np.maximum(z, 0) - rest
 
 
+def logistic_logs(z: Array) -> tuple[Array, Array]:
+    """log(-log P(y = 0 | z)) and log P(y = 1 | z)."""
+    log_positive, log_negative = log_sigmoids(z)
+    low = z < -30
+    cost = np.log(-np.where(low, -1.0, log_negative))
+    return np.where(low, z - 0.5 * np.exp(np.minimum(z, 0)), cost), log_positive
+
+
 @lru_cache
 def _hermite(n: int) -> tuple[Array, Array]:
     """Nodes and weights of Gauss and Hermite: their eigenvalues cost more than a bag's average."""
     return np.polynomial.hermite_e.hermegauss(n)
+
+
+@lru_cache
+def legendre(n: int) -> tuple[Array, Array]:
+    """Nodes and weights of Gauss and Legendre: their eigenvalues cost more than a few averages."""
+    return np.polynomial.legendre.leggauss(n)
 
 
 def smoothing_rules(sd: Array) -> Iterator[tuple[Array, Array, Array]]:

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from bagwise.core.inference.newton import Expansion
-from bagwise.core.inference.trust_region import (
-    START_RADIUS,
-    Parabola,
-    trusted_climb,
-    trusted_step,
-)
+from bagwise.core.inference.trust_region import START_RADIUS, Parabola, trusted_step
 
 Array = np.ndarray
 N = 6
@@ -112,53 +107,3 @@ def test_nearly_symmetric_saddles_are_left_by_a_step_of_the_radius(slope: float)
     step = Parabola(here).best_within(1.0)
     assert np.linalg.norm(step) == pytest.approx(1.0, rel=1e-5)
     assert abs(step[0]) > 0.9
-
-
-def bowl() -> Curve:
-    """-log cosh of each coordinate: flat far from its mode at 1, where parabolas end too far."""
-    return Curve(
-        lambda v: -float(np.sum(np.log(np.cosh(v - 1)))),
-        lambda v: -np.tanh(v - 1),
-        lambda v: np.diag(1 / np.cosh(v - 1) ** 2),
-    )
-
-
-@pytest.mark.parametrize("curvature", [True, False])
-@pytest.mark.parametrize("start", [[0.0, 0.0], [6.0, -4.0], [1.0, 1.0]])
-def test_a_climb_ends_at_the_mode(start: list[float], curvature: bool) -> None:
-    density, heard = bowl(), list[float]()
-    told = {"max_iter": 50, "tol": 1e-9, "curvature": curvature}
-    found = trusted_climb(
-        density, np.array(start), **told, note=lambda v, history, radius: heard.append(radius)
-    )
-    np.testing.assert_allclose(found.v, 1.0, atol=1e-8)
-    assert found.trace.converged and found.trace.n_iter == len(heard)
-    assert np.all(np.diff(found.trace.history) >= -1e-12)
-    assert found.value == found.trace.history[-1] == pytest.approx(0.0, abs=1e-12)
-    np.testing.assert_allclose(found.P, np.eye(2), atol=1e-10 if curvature else 1e-3)
-    assert density.values == (0 if curvature else 1)  # the value after the last step
-
-
-def test_a_climb_leaves_saddles() -> None:
-    found = trusted_climb(quartic(), np.zeros(2), max_iter=50, tol=1e-10)
-    np.testing.assert_allclose(np.abs(found.v), [1.0, 0.0], atol=1e-8)
-
-
-def test_a_climb_goes_on_with_its_radius() -> None:
-    heard: list[tuple[Array, tuple[float, ...], float]] = []
-    start, told = np.array([9.0, -9.0]), {"max_iter": 50, "tol": 1e-10}
-    whole = trusted_climb(
-        bowl(), start, **told, note=lambda v, h, radius: heard.append((v, tuple(h), radius))
-    )
-    v, past, radius = heard[1]
-    rest = trusted_climb(bowl(), v, **told, past=past, radius=radius)
-    assert rest.trace.history == whole.trace.history
-    np.testing.assert_array_equal(rest.v, whole.v)
-
-
-def test_a_climb_that_cannot_gain_has_not_converged() -> None:
-    top = Curve(lambda v: -float(np.abs(v[0])), np.ones_like, lambda v: np.eye(len(v)))
-    found = trusted_climb(top, np.zeros(1), max_iter=50, tol=1e-10)
-    assert not found.trace.converged and found.value == 0.0
-    short = trusted_climb(bowl(), np.array([9.0]), max_iter=1, tol=1e-10)
-    assert not short.trace.converged and short.trace.n_iter == 1

@@ -22,6 +22,7 @@ from bagwise.core.inference.newton import warn_unless_converged
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.reliability import learn_reliability
 from bagwise.core.inference.solvers import (
+    FIRST_SWEEPS,
     as_state,
     bags_to_start_from,
     best_of_starts,
@@ -154,7 +155,9 @@ def _variational(
     def refit(stage: str, likelihood: BagLikelihood, q: Q) -> tuple[Q, Trace]:
         return climb(f"vi, {stage}", problem.sites.with_likelihood(likelihood), q)
 
-    given = problem.start if problem.start is not None else _rough_mode(problem, h, sweeper)
+    given = problem.start
+    if given is None and limits["max_iter"] > FIRST_SWEEPS:
+        given = _rough_mode(problem, h, sweeper)
     if given is None:
         start = standard_q(len(problem.Z), h.c0)
         told = (problem.sites, problem.data, problem.Z.shape, problem.seed)
@@ -165,7 +168,7 @@ def _variational(
         q, trace = best_of_starts("vi", problem.sites, start, climb)
     else:
         q, trace = climb("vi", problem.sites, replace(given, c0=h.c0))
-        from_mode &= problem.start is not None
+        from_mode = from_mode and problem.start is not None  # else it is what was climbed from
     mode = _mode_found(problem, h, sweeper) if from_mode else None
     if mode is not None:
         found = climb("vi, from the mode", problem.sites, mode)
@@ -185,15 +188,14 @@ def _rough_mode(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | N
     sites = problem.sites
     if not (sweeper.large and sites.warm_start is None and sites.solver == "sweeps, then newton"):
         return None
-    return _mode_found(problem, h, sweeper, ROUGH_MODE)
+    return _mode_found(problem, h, sweeper, tol=ROUGH_MODE, curvature=False)
 
 
-def _mode_found(
-    problem: Problem, h: Hyperparameters, sweeper: Sweeper, tol: float = 1e-6
-) -> Q | None:
+def _mode_found(problem: Problem, h: Hyperparameters, sweeper: Sweeper, **told: Any) -> Q | None:
     """Laplace's approximation as a start; None where it breaks down, since others are left."""
     try:
-        return _climbed(problem, h, sweeper, {"max_iter": 100, "tol": tol}, warn=False).q
+        limits = {"max_iter": 100, "tol": 1e-6, **told}
+        return _climbed(problem, h, sweeper, limits, warn=False).q
     except (FloatingPointError, NotPositiveDefiniteError):
         return None
 

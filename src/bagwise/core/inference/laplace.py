@@ -100,10 +100,11 @@ class Laplace:
         verbose: int = 0,
         monitor: Monitor | None = None,
         state: State | None = None,
+        curvature: bool = True,
     ) -> Mode:
-        """Maximise log p(T | v) - |v|^2/2, and take its curvature there."""
+        """Maximise log p(T | v) - |v|^2/2, and take its `curvature` there, or a step before."""
         target = LogJoint(self._folded, self.sweeper, c0)
-        summit = watched_climb(target, v, monitor, state, max_iter, tol, verbose)
+        summit = watched_climb(target, v, monitor, state, max_iter, tol, verbose, curvature)
         mode = Mode(**vars(summit))
         _ = mode.L  # raises at a saddle, before anything is made of it
         return mode

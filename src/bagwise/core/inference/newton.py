@@ -112,7 +112,7 @@ def climb(
             here = (
                 finite_expansion(density, last)
                 if curvature
-                else replace(here, v=last, value=alone.value(last))
+                else checked(replace(here, v=last, value=alone.value(last)))
             )
         elif (found := line_search(density, here, step, slope)) is not None:
             here = finite_expansion(density, found[0])
@@ -136,7 +136,11 @@ def climb(
 
 def finite_expansion(density: LogDensity, v: Array) -> Expansion:
     """The expansion about v; raise where rounding or overflow has left nothing to climb by."""
-    here = density.expand(v)
+    return checked(density.expand(v))
+
+
+def checked(here: Expansion) -> Expansion:
+    """The expansion, or an error where it is no number."""
     if all(np.all(np.isfinite(x)) for x in (here.value, here.gradient, here.P)):
         return here
     raise FloatingPointError(

@@ -19,7 +19,6 @@ from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import Expansion, Summit, climb, warn_unless_converged
 from bagwise.core.inference.passes import Sweeper
 from bagwise.core.inference.stats import ClimbableSites, LogLikelihood, Q
-from bagwise.core.inference.trust_region import START_RADIUS, trusted_climb
 from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 
 Array = NDArray[Any]
@@ -82,19 +81,15 @@ def watched_climb(
 ) -> Summit:
     """Climb from x, or on from a saved state; the monitor hears of every step."""
 
-    def note(v: Array, history: list[float], radius: float = START_RADIUS) -> None:
-        step = {"v": v, "history": np.array(history), "radius": radius}
+    def note(v: Array, history: list[float]) -> None:
+        past = np.array(history)
         if monitor is not None:
-            monitor.step(len(history) - 1, history[-1], partial(dict, step))
+            monitor.step(len(past) - 1, past[-1], lambda: {"v": v, "history": past})
 
     told: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "verbose": verbose}
-    told |= {"note": note, "curvature": curvature}
     if state is not None:
         x, told["past"] = state["v"], tuple(state["history"].tolist())
-    if not target.sweeper.large:
-        return climb(target, x, **told)
-    radius = START_RADIUS if state is None else float(state.get("radius", START_RADIUS))
-    return trusted_climb(target, x, **told, radius=radius)
+    return climb(target, x, **told, note=note, curvature=curvature)
 
 
 class NewtonAscent:

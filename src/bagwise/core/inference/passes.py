@@ -17,12 +17,11 @@ from bagwise.core.features import Features, Whitener, common_features
 from bagwise.core.inference.feature_store import store
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
-from bagwise.core.threads import in_threads
+from bagwise.core.threads import chunks_at_once, in_threads
 
 Array = NDArray[Any]
 DEFAULT_CHUNK = BLOCK_ROWS
 FLOAT64_FEATURES = 2**24  # 128 MiB
-SUMS = 64  # of consecutive chunks, at most: what threads deal out among themselves
 MORE_BAGS = 4  # times the rows of other chunks, where these are few numbers
 CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 
@@ -231,7 +230,7 @@ class Sweeper:
 
     whitener: Any  # a Whitener, or the Columns of a linear model
     chunks: Sequence[Chunk]
-    large: bool  # a pass costs more than what is done with its sums
+    large: bool  # a pass costs much: a good start pays
 
     def __init__(
         self, data: TrainingData, whitener: Features, *, recompute: bool = True, dtype: Any = None
@@ -243,23 +242,17 @@ class Sweeper:
 
     def total(self, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, in order."""
-        # Each thread adds up a few chunks at a time: sums of matrices are work too.
-        cuts = np.linspace(0, len(self.chunks), min(len(self.chunks), SUMS) + 1).astype(int)
-
-        def part(i: int) -> S:
-            return reduce(add, (step(self.chunks[k]) for k in range(cuts[i], cuts[i + 1])))
-
-        return reduce(add, in_threads(part, len(cuts) - 1))
+        return reduce(add, in_threads(lambda i: step(self.chunks[i]), len(self.chunks)))
 
 
 def by_chunk(
-    X: Any, offsets: Array, work: Callable[[Array, slice, Array], T], n_basis: int = 1
+    X: Any, offsets: Array, work: Callable[[Array, slice, Array], T], n_basis: int | None = None
 ) -> list[T]:
     """What `work` finds out about chunks of whole bags, done where the rows X are.
 
     It is given the rows of a chunk, their place among those in the same memory, and the offsets of
-    their bags. It makes `n_basis` features of a row. The more bags it has, the more of them are of
-    about the same size, and done at a time.
+    their bags. Where it makes `n_basis` features of a row, and profits from many bags, of which
+    more have about the same size, chunks are larger: as far as there is one for each thread.
     """
     here = partial(_chunks_here, work, n_basis)
     offsets = np.asarray(offsets)
@@ -267,9 +260,12 @@ def by_chunk(
 
 
 def _chunks_here(
-    work: Callable[[Array, slice, Array], T], n_basis: int, X: Any, offsets: Array
+    work: Callable[[Array, slice, Array], T], n_basis: int | None, X: Any, offsets: Array
 ) -> list[T]:
-    most = MORE_BAGS * rows_per_chunk(MORE_BAGS * max(X.shape[1], n_basis))
+    most = rows_per_chunk(X.shape[1])
+    if n_basis is not None:
+        more = MORE_BAGS * rows_per_chunk(MORE_BAGS * max(X.shape[1], n_basis))
+        most = max(most, min(more, -(-len(X) // chunks_at_once())))
     cuts = bag_cuts(offsets, most)
 
     def of_chunk(i: int) -> T:

@@ -139,7 +139,7 @@ def bags_to_start_from(
 
     The mean of v given all labels, as far as the labels of some bags tell, is its mean given those:
     no start is nearer by expectation. None where something besides the labels of whole bags counts,
-    and where these are too few. `shape` is that of the inducing points.
+    and where these are too few, or all alike. `shape` is that of the inducing points.
     """
     simple = sites.warm_start is None and data.graph is None and data.weights is None
     if not (sites.solver == "newton" and simple):
@@ -147,7 +147,8 @@ def bags_to_start_from(
     order = np.random.default_rng(seed).permutation(data.counting)
     n_rows = min(len(data.X) // START_SHARE, START_NUMBERS // sum(shape))
     some = order[np.cumsum(np.diff(data.offsets)[order]) <= n_rows]
-    return data.of_bags(np.sort(some)) if len(some) >= START_BAGS else None
+    enough = len(some) >= START_BAGS and len(np.unique(data.T[some])) > 1
+    return data.of_bags(np.sort(some)) if enough else None
 
 
 def rough_optimum(

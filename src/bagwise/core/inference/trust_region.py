@@ -7,16 +7,14 @@ whole step, as a line search finds it, would be that of the worst direction.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.inference.loop import Trace
-from bagwise.core.inference.newton import Expansion, LogDensity, Summit, finite_expansion
+from bagwise.core.inference.newton import Expansion, LogDensity
 from bagwise.core.linalg import solve_from_cholesky, try_cholesky
 
 Array = NDArray[Any]
@@ -24,7 +22,6 @@ Array = NDArray[Any]
 START_RADIUS = 1.0  # the deviation of v ~ N(0, I)
 POOR, GOOD = 0.1, 0.5  # of what the parabola gains: less is refused, more asks for a longer step
 SHORTER, LONGER = 0.25, 2.0
-AT_RADIUS = 0.9  # of it: steps that are shorter would be no longer within a larger one
 LEAST_RADIUS = 1e-9  # rounding is all that shorter steps see
 PRECISELY = 1e-6  # relatively: any length of about the radius will do
 MOST_HALVES = 100
@@ -104,49 +101,3 @@ def trusted_step(
             break
         found, radius = (here.v + step, value), LONGER * radius
     return found, radius
-
-
-def trusted_climb(
-    density: LogDensity,
-    v: Array,
-    *,
-    max_iter: int,
-    tol: float,
-    verbose: int = 0,
-    past: tuple[float, ...] = (),
-    note: Callable[[Array, list[float], float], None] | None = None,
-    curvature: bool = True,
-    radius: float = START_RADIUS,
-) -> Summit:
-    """Like `newton.climb`, by steps of a trust region: fewer where much of the way is not concave.
-
-    Each step is one pass for value and derivatives, which are those of the next step if it holds.
-    `note` hears of the radius too, with which a climb may go on.
-    """
-    here = finite_expansion(density, v)
-    history = list(past) or [here.value]
-    converged = False
-    while not converged and len(history) <= max_iter:
-        parabola = Parabola(here)
-        step = parabola.best_within(radius)
-        gain, end = parabola.gain(step), here.v + step
-        converged = step is parabola.top and 2 * gain <= tol * max(abs(here.value), 1.0)
-        if converged and not curvature:
-            here = replace(here, v=end, value=density.value(end))
-        else:
-            there, length = density.expand(end), float(np.linalg.norm(step))
-            gained = there.value - here.value
-            if not converged and not gained >= POOR * gain:
-                radius = SHORTER * min(radius, length)
-                if radius < LEAST_RADIUS:
-                    break
-                continue
-            if gained > GOOD * gain and length > AT_RADIUS * radius:
-                radius *= LONGER
-            here = there
-        history.append(here.value)
-        if verbose:
-            print(f"Newton {len(history) - 1:3d}  log joint {here.value:.6f}")
-        if note is not None:
-            note(here.v, history, radius)
-    return Summit(here.v, here.P, history[-1], Trace(tuple(history), converged))
