@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -232,3 +232,19 @@ def test_few_steps_are_not_spent_on_a_start(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.warns(ConvergenceWarning, match="max_iter=3"):
         model.fit(separable_bags(60, 4), callbacks=[lambda stage, *_: stages.append(stage)])
     assert stages == ["vi"] * 3
+
+
+def test_a_model_that_learns_H_predicts_while_it_is_fitted() -> None:
+    class Watcher:
+        found: ClassVar[list[np.ndarray]] = []
+
+        def __call__(self, *step: Any) -> None:
+            """Steps themselves are of no interest."""
+
+        def look(self, model: Any, stage: str, step: int) -> None:
+            self.found.append(model.predict_proba(bags[:3]))
+
+    bags = separable_bags(20, 2)
+    model = bw.VGPMIL(H="learn", n_inducing=5, learn_hyperparameters=False, random_state=0)
+    model.fit(bags, callbacks=[Watcher()])
+    assert Watcher.found and np.all(np.isfinite(Watcher.found))

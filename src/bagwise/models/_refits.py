@@ -56,6 +56,8 @@ def model_so_far(
 ) -> GaussianProcessMIL:
     """A copy of a model that is being fitted, as if its fit had ended with this result."""
     view = copy(model)
+    if "H" in model._parts().learned and result.H is None:
+        result = replace(result, H=problem.likelihood.H)  # where the search for it starts
     view._store(result, problem, setting.shift, setting.scale)
     view.candidates_ = setting.table
     view._not_calibrated(("the fit has not ended", "the fit has not ended"))
