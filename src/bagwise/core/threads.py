@@ -71,11 +71,6 @@ def suitable_threads(
         _CHUNKS_AT_ONCE.reset(token)
 
 
-def chunks_at_once() -> int:
-    """How many threads `in_threads` would have here."""
-    return max(1, _CHUNKS_AT_ONCE.get())
-
-
 def in_threads(work: Callable[[int], R], n: int) -> Iterator[R]:
     """work(0), ..., work(n - 1), in order, on the threads that `suitable_threads` has set aside.
 

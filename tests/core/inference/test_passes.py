@@ -134,13 +134,16 @@ def test_many_features_are_kept_in_the_dtype_of_the_data(
     assert chunk.A.dtype == chunk.kt.dtype == dtype
 
 
-@pytest.mark.parametrize(("n_basis", "rows"), [(None, 1), (2, 4), (2**20, 1)])
+@pytest.mark.parametrize(
+    ("n_basis", "chunks", "rows"),
+    [(None, 64, 1), (2, 64, 4), (2, 32, 2), (2, 8, 1), (2**20, 64, 1)],
+)
 def test_predictions_see_more_bags_where_these_are_few_numbers(
-    n_basis: int | None, rows: int
+    n_basis: int | None, chunks: int, rows: int
 ) -> None:
-    offsets = np.arange(0, 4 * DEFAULT_CHUNK + 1, 8)
+    offsets = np.arange(0, chunks * DEFAULT_CHUNK + 1, 8)
     found = by_chunk(np.zeros((offsets[-1], 2)), offsets, lambda some, *_: len(some), n_basis)
-    assert found == [rows * DEFAULT_CHUNK] * (4 // rows)
+    assert found == [rows * DEFAULT_CHUNK] * (chunks // rows)
 
 
 def test_wide_data_are_cut_into_small_chunks() -> None:

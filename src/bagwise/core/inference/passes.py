@@ -17,12 +17,15 @@ from bagwise.core.features import Features, Whitener, common_features
 from bagwise.core.inference.feature_store import store
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
-from bagwise.core.threads import chunks_at_once, in_threads
+from bagwise.core.threads import in_threads
 
 Array = NDArray[Any]
 DEFAULT_CHUNK = BLOCK_ROWS
 FLOAT64_FEATURES = 2**24  # 128 MiB
 MORE_BAGS = 4  # times the rows of other chunks, where these are few numbers
+ENOUGH_CHUNKS = (
+    16  # of larger ones: whatever threads there are, so that digits do not depend on them
+)
 CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 
 
@@ -252,7 +255,7 @@ def by_chunk(
 
     It is given the rows of a chunk, their place among those in the same memory, and the offsets of
     their bags. Where it makes `n_basis` features of a row, and profits from many bags, of which
-    more have about the same size, chunks are larger: as far as there is one for each thread.
+    more have about the same size, chunks are larger, if enough are left for threads to share.
     """
     here = partial(_chunks_here, work, n_basis)
     offsets = np.asarray(offsets)
@@ -265,7 +268,7 @@ def _chunks_here(
     most = rows_per_chunk(X.shape[1])
     if n_basis is not None:
         more = MORE_BAGS * rows_per_chunk(MORE_BAGS * max(X.shape[1], n_basis))
-        most = max(most, min(more, -(-len(X) // chunks_at_once())))
+        most = max(most, min(more, len(X) // ENOUGH_CHUNKS))
     cuts = bag_cuts(offsets, most)
 
     def of_chunk(i: int) -> T:
