@@ -159,12 +159,7 @@ def _variational(
     if given is None and limits["max_iter"] > FIRST_SWEEPS:
         given = _rough_mode(problem, h, sweeper)
     if given is None:
-        start = standard_q(len(problem.Z), h.c0)
-        told = (problem.sites, problem.data, problem.Z.shape, problem.seed)
-        some = bags_to_start_from(*told) if sweeper.large else None
-        if some is not None:
-            part = some.sweeper(sweeper.whitener, dtype=some.X.dtype)
-            start = rough_optimum(problem.monitor, problem.sites, part, start, limits)
+        start = _start(problem, h, sweeper, limits)
         q, trace = best_of_starts("vi", problem.sites, start, climb)
     else:
         q, trace = climb("vi", problem.sites, replace(given, c0=h.c0))
@@ -177,6 +172,17 @@ def _variational(
         return Result(q, h.kernel, trace)
     H, q, trace = learn_reliability(sweeper, problem.likelihood, q, trace, refit)
     return Result(q, h.kernel, trace, H=H)
+
+
+def _start(problem: Problem, h: Hyperparameters, sweeper: Sweeper, limits: dict[str, Any]) -> Q:
+    """N(0, I), or the optimum of some of very many bags."""
+    q = standard_q(len(problem.Z), h.c0)
+    told = (problem.sites, problem.data, problem.Z.shape, problem.seed)
+    some = bags_to_start_from(*told) if sweeper.large else None
+    if some is None:
+        return q
+    part = some.sweeper(sweeper.whitener, dtype=some.X.dtype)
+    return rough_optimum(problem.monitor, problem.sites, part, q, limits)
 
 
 def _rough_mode(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:
