@@ -266,7 +266,7 @@ class Probit(Link):
 def _probit_logs(z: Array) -> tuple[Array, Array]:
     """log(-l(z)) and log r(z) of the probit link, by one erfcx, which costs more than the rest."""
     z = np.asarray(z, dtype=np.float64)
-    low, positive = z < -37, z > 0  # below that Phi(z) is less than the last digit of 1
+    low, positive = z < -37, z > 0  # a little below -37 Phi(z) is less than all numbers
     with np.errstate(divide="ignore", over="ignore"):  # infinite z
         half_square = 0.5 * z * z
         erfcx = special.erfcx(SQRT_HALF * np.abs(z))
