@@ -23,9 +23,7 @@ Array = NDArray[Any]
 DEFAULT_CHUNK = BLOCK_ROWS
 FLOAT64_FEATURES = 2**24  # 128 MiB
 MORE_BAGS = 4  # times the rows of other chunks, where these are few numbers
-ENOUGH_CHUNKS = (
-    16  # of larger ones: whatever threads there are, so that digits do not depend on them
-)
+ENOUGH_CHUNKS = 16  # of larger ones, whatever threads there are: digits do not depend on these
 CHUNK_ENTRIES = 2**22  # 32 MiB in float64
 
 

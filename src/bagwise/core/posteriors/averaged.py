@@ -93,8 +93,7 @@ class AveragedPosterior(Posterior):
             parts = [member.predicted(some, own, **asked, readout=part) for member, part in pairs]
             return averaged_predictions(parts, self.weights)
 
-        n_basis = max(len(member.m) for member in self.members)
-        return joined(np.asarray(offsets), by_chunk(X, offsets, of_chunk, n_basis))
+        return joined(np.asarray(offsets), by_chunk(X, offsets, of_chunk))
 
     def _split(self, readout: Array | None) -> list[Array | None]:
         """What of a readout of `pooled_rows` is for the features of each member."""
