@@ -9,6 +9,7 @@ from bagwise.core.features import (
     CommonFeatures,
     common_features,
     features_in_common,
+    in_single_precision,
     kernel_matrix,
     residual_variance,
     whitener,
@@ -96,6 +97,29 @@ def test_features_are_float64_whatever_the_data() -> None:
     A, kt = w(X.astype(np.float32))
     assert A.dtype == kt.dtype == np.float64
     np.testing.assert_allclose(A, w(X)[0], atol=1e-5)
+
+
+@each_kernel
+def test_features_in_single_precision(kernel: Kernel) -> None:
+    X = points(200, seed=1)
+    exact = whitener(kernel, points(8), JITTER)
+    single = in_single_precision(exact)
+    if getattr(kernel, "nu", None) == 0.5:  # of small distances half of the digits are left
+        assert single is exact
+        return
+    assert single is not exact
+    A, kt = single(X)
+    assert A.dtype == kt.dtype == np.float32 and np.all(kt >= 0)
+    expected, residual = exact(X)
+    scale = np.linalg.norm(expected, axis=1)
+    assert np.max(np.linalg.norm(A - expected, axis=1) / scale) < 1e-5
+    np.testing.assert_allclose(kt, residual, atol=1e-5 * float(np.max(kernel.diag(X))))
+
+
+def test_where_rounding_would_be_magnified_features_stay_in_float64() -> None:
+    """K_ZZ of points this close has a condition of 1e6."""
+    close = whitener(RBF(1.0, 50.0), points(30), JITTER)
+    assert in_single_precision(close) is close
 
 
 def test_jitter_is_relative() -> None:

@@ -123,18 +123,19 @@ def test_thinned_rows_are_those_of_a_serial_fit(
     assert found.elbo_ == pytest.approx(serial.elbo_, rel=1e-8)
 
 
+@pytest.mark.parametrize("model", [bw.ProbitVGPMIL, bw.VGPMIL])
 def test_some_bags_to_start_from_are_those_of_a_serial_fit(
-    client: Any, monkeypatch: pytest.MonkeyPatch
+    model: Any, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
     for name, value in {"START_SHARE": 5, "START_BAGS": 4}.items():
         monkeypatch.setattr(f"bagwise.core.inference.solvers.{name}", value)
     bags, stages = make_bags(), set[str]()
     settings = SETTINGS | {"learn_hyperparameters": False}
-    serial = bw.ProbitVGPMIL(**settings).fit(bags, callbacks=[lambda s, *_: stages.add(s)])
+    serial = model(**settings).fit(bags, callbacks=[lambda s, *_: stages.add(s)])
     assert "some bags" in stages
     parts = DaskBags.from_bags(bags, n_chunks=8)  # not all of which have some of the bags
-    found = bw.ProbitVGPMIL(**settings).fit(parts, client=client)
+    found = model(**settings).fit(parts, client=client)
     np.testing.assert_allclose(found.elbo_history_, serial.elbo_history_, rtol=1e-8)
 
 

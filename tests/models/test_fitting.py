@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -182,6 +185,48 @@ def test_bags_of_one_class_are_no_start(monkeypatch: pytest.MonkeyPatch) -> None
     model = bw.ProbitVGPMIL(n_inducing=5, learn_hyperparameters=False, mean=-1.0, random_state=0)
     model.fit(bags, callbacks=[lambda stage, *_: stages.add(stage)])
     assert stages == {"vi"}
+
+
+@pytest.mark.parametrize("model", ["laplace", "mixture"])
+def test_large_modes_are_climbed_from_that_of_some_bags(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind: Any = {
+        "laplace": partial(bw.ProbitVGPMIL, inference="laplace"), "mixture": bw.VGPMIL
+    }[model]  # fmt: skip
+    told = {"n_inducing": 10, "learn_hyperparameters": False, "mean": -1.0, "random_state": 0}
+    bags, stages = separable_bags(60, 4), list[str]()
+    plain = kind(tol=1e-10, **told).fit(bags)
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    monkeypatch.setattr("bagwise.core.inference.solvers.START_BAGS", 3)
+    monkeypatch.setattr("bagwise.core.inference.solvers.START_SHARE", 5)
+    large = kind(tol=1e-10, **told).fit(bags, callbacks=[lambda s, *_: stages.append(s)])
+    assert list(dict.fromkeys(stages))[:2] == ["some bags", "laplace"]
+    assert large.elbo_ == pytest.approx(plain.elbo_, rel=1e-8)
+    np.testing.assert_allclose(large.latent(bags)[0], plain.latent(bags)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [bw.ProbitVGPMIL, bw.VGPMIL])
+def test_large_fits_go_on_as_if_they_had_not_stopped(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The curvature that steps go on with is in their checkpoints."""
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    told = {"n_inducing": 10, "learn_hyperparameters": False, "mean": -1.0, "random_state": 0}
+    bags, path = separable_bags(60, 4), tmp_path / "fit.ckpt"
+    whole = model(tol=1e-10, **told).fit(bags)
+    for steps in range(1, whole.n_iter_):
+        heard = itertools.count(1)
+
+        def stop(stage: str, *_: Any, heard: Any = heard, steps: int = steps) -> None:
+            if stage.startswith("vi") and next(heard) == steps:
+                raise KeyboardInterrupt
+
+        with suppress(KeyboardInterrupt):
+            model(tol=1e-10, **told).fit(bags, checkpoint=path, callbacks=[stop])
+        rest = model(tol=1e-10, **told).fit(bags, resume=path)
+        np.testing.assert_allclose(rest.elbo_history_, whole.elbo_history_, rtol=1e-12)
+        path.unlink()
 
 
 @pytest.mark.parametrize("H", [np.inf, 100.0])

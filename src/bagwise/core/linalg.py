@@ -18,7 +18,7 @@ Array = NDArray[Any]
 # Errors that numbers cause, not users.
 BREAKDOWNS = (FloatingPointError, np.linalg.LinAlgError)
 
-SMALLEST_TRIANGLE = 16  # of many at a time, up to which halves do not pay
+SMALLEST_MATRIX = 32  # of many at a time, up to which halves do not pay
 SMALL_TRIANGLE = 128  # up to it LAPACK inverts a triangle at once, in one thread
 GRAM_ROWS = 1024  # of a block, so that it and its product stay in a core's cache
 TRIANGLE_PARTS = 4  # strips of a triangle, which leave out 3/8 of a product with a square
@@ -80,22 +80,29 @@ def inverse_lower(L: Array) -> Array:
     return inverse
 
 
-def inverse_lower_stack(L: Array) -> Array:
-    """``L^-1`` of many lower triangles (B, n, n) at a time, by halves.
+def inverse_and_pivots(B: Array) -> tuple[Array, Array]:
+    """``B^-1`` of many positive definite matrices (B, n, n), and the diagonal of ``L^-1``, B = LL'.
 
-    >>> inverse_lower_stack(np.array([[[2.0, 0.0], [1.0, 1.0]]]))
-    array([[[ 0.5,  0. ],
-            [-0.5,  1. ]]])
+    By halves: of a matrix [[P, C'], [C, R]] what is inverted are P and R - C P^-1 C'.
+
+    >>> inverse_and_pivots(np.array([[[4.0, 2.0], [2.0, 2.0]]]))
+    (array([[[ 0.5, -0.5],
+            [-0.5,  1. ]]]), array([[0.5, 1. ]]))
     """
-    n = L.shape[-1]
-    if n <= SMALLEST_TRIANGLE:
-        return np.tril(np.linalg.inv(L))
+    n = B.shape[-1]
+    if n <= SMALLEST_MATRIX:
+        L = np.linalg.cholesky(B)
+        return np.linalg.inv(B), 1 / L[:, range(n), range(n)]
     k = n // 2
-    inverse = np.zeros_like(L)
-    inverse[:, :k, :k] = inverse_lower_stack(L[:, :k, :k])
-    inverse[:, k:, k:] = inverse_lower_stack(L[:, k:, k:])
-    inverse[:, k:, :k] = -inverse[:, k:, k:] @ (L[:, k:, :k] @ inverse[:, :k, :k])
-    return inverse
+    C = B[:, k:, :k]
+    P_inv, first = inverse_and_pivots(B[:, :k, :k])
+    CP = C @ P_inv
+    inverse = np.empty_like(B)
+    inverse[:, k:, k:], second = inverse_and_pivots(B[:, k:, k:] - CP @ C.transpose(0, 2, 1))
+    inverse[:, k:, :k] = -(inverse[:, k:, k:] @ CP)
+    inverse[:, :k, k:] = inverse[:, k:, :k].transpose(0, 2, 1)
+    inverse[:, :k, :k] = P_inv - CP.transpose(0, 2, 1) @ inverse[:, k:, :k]
+    return inverse, np.concatenate([first, second], axis=1)
 
 
 def inverse_from_cholesky(L: Array) -> Array:
@@ -143,10 +150,19 @@ def times_transpose(K: Array, L: Array) -> Array:
     array([[ 3., 14.]])
     """
     out = np.empty((len(K), len(L)), dtype=K.dtype)
-    ends = np.linspace(0, len(L), TRIANGLE_PARTS + 1).astype(int).tolist()
-    for start, end in pairwise(ends):
+    for start, end in pairwise(i * len(L) // TRIANGLE_PARTS for i in range(TRIANGLE_PARTS + 1)):
         np.matmul(K[:, :end], L[start:end, :end].T, out=out[:, start:end])
     return out
+
+
+def upper_root(S: Array) -> Array:
+    """Upper triangle U with ``S = U U'``.
+
+    >>> upper_root(np.array([[2.0, 3.0], [3.0, 9.0]]))
+    array([[1., 1.],
+           [0., 3.]])
+    """
+    return np.linalg.cholesky(S[::-1, ::-1])[::-1, ::-1]
 
 
 def solve_from_cholesky(L: Array, b: Array) -> Array:

@@ -31,6 +31,7 @@ NEGLIGIBLE = 5e-4  # change of log P0
 MOST_EFFECT = 1e30
 NO_VARIANCE = 1e-5  # of a factor, summed over its bag, beside noise of variance one
 ROWS_AT_ONCE = 64  # of small bags in one call of a kernel
+MOST_FILLED = 3  # binary digits of it: work of large bags grows with the cube of their rows
 NUMBERS_AT_ONCE = 2**21  # in a stack of covariances, 16 MiB
 
 
@@ -68,12 +69,13 @@ def by_priority(priority: Array, starts: Array, ties: Array | None = None) -> Ar
 
 
 def _widths(sizes: Array) -> Array:
-    """Sizes rounded up to three binary digits, so that few rows are filled in.
+    """Sizes rounded up to three binary digits, or to eights, so that few rows are filled in.
 
-    >>> _widths(np.array([1, 2, 5, 8, 9, 100, 256]))
-    array([  1,   2,   5,   8,  10, 112, 256])
+    >>> _widths(np.array([1, 2, 5, 8, 9, 100, 257]))
+    array([  1,   2,   5,   8,  10, 104, 264])
     """
-    unit = 2 ** np.maximum(np.floor(np.log2(np.maximum(sizes - 1, 1))).astype(np.int64) - 2, 0)
+    digits = np.floor(np.log2(np.maximum(sizes - 1, 1))).astype(np.int64)
+    unit = 2 ** np.clip(digits - 2, 0, MOST_FILLED)
     return -(-sizes // unit) * unit
 
 

@@ -14,6 +14,7 @@ from bagwise.core.inference.stats import (
     FoldedLikelihood,
     Precision,
     Q,
+    Slope,
     Stats,
     diagonal_precision,
     diagonal_stats,
@@ -70,6 +71,10 @@ class ProbitSites(ClimbableSites):
 
     def derivatives(self, chunk: Chunk, m: Array, c0: float) -> Derivatives:
         return self.folded.derivatives(chunk, m, c0)
+
+    def slope(self, chunk: Chunk, m: Array, c0: float) -> Slope:
+        """Value and gradient."""
+        return self.folded.slope(chunk, m, c0)
 
 
 class ProbitVGPMIL(RuledMIL, GaussianProcessMIL, alias="probit"):

@@ -10,7 +10,13 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.core.inference.loop import Trace
-from bagwise.core.inference.newton import Expansion, cholesky_at_mode, climb, warn_unless_converged
+from bagwise.core.inference.newton import (
+    Expansion,
+    cholesky_at_mode,
+    climb,
+    corrected,
+    warn_unless_converged,
+)
 from bagwise.core.linalg import try_cholesky
 
 Array = np.ndarray
@@ -76,6 +82,64 @@ def test_shorter_steps_are_tried_without_derivatives() -> None:
     assert summit.trace.converged and counted.values >= 2
     assert summit.v[0] == pytest.approx(0, abs=1e-6)
     np.testing.assert_allclose(summit.P, curve.P(summit.v), rtol=1e-12)
+
+
+def hill(v: Array) -> tuple[float, Array]:
+    """-sum log cosh(v - (1, 2)) - |v|^2 / 20, with its gradient."""
+    away = v - np.array([1.0, 2.0])
+    value = -np.sum(np.logaddexp(away, -away)) - 0.05 * float(v @ v)
+    return float(value), -np.tanh(away) - 0.1 * v
+
+
+HILL = Density(
+    lambda v: hill(v)[0],
+    lambda v: hill(v)[1],
+    lambda v: np.diag(1.1 - np.tanh(v - np.array([1.0, 2.0])) ** 2),
+)
+
+
+def test_curvature_is_kept_while_steps_shrink() -> None:
+    plain, kept = Counted(HILL), Counted(HILL)
+    start = np.array([0.2, 1.4])
+    by_newton = climb(plain, start, max_iter=50, tol=1e-12)
+    by_slopes = climb(kept, start, max_iter=50, tol=1e-12, slope=hill)
+    assert kept.expansions < plain.expansions
+    assert by_slopes.trace.converged and by_slopes.value == pytest.approx(by_newton.value)
+    np.testing.assert_allclose(by_slopes.v, by_newton.v, atol=1e-6)
+    np.testing.assert_allclose(by_slopes.P, by_newton.P, atol=1e-4)  # asked for at the top
+
+
+def test_where_steps_do_not_shrink_the_curvature_is_taken_anew() -> None:
+    """From far off Newton's first steps go beyond the top."""
+    found = climb(HILL, np.array([-3.0, 8.0]), max_iter=50, tol=1e-12, slope=hill)
+    assert found.trace.converged and np.linalg.norm(hill(found.v)[1]) < 1e-6
+    assert np.all(np.diff(found.trace.history) >= -1e-12)
+
+
+def test_a_climb_goes_on_with_the_curvature_it_had() -> None:
+    heard: list[Expansion] = []
+    told = {"max_iter": 50, "tol": 1e-12, "slope": hill}
+    whole = climb(HILL, np.array([0.2, 1.4]), note=lambda here, _: heard.append(here), **told)
+    at = next(i for i, here in enumerate(heard) if here.kept)
+    past = whole.trace.history[: at + 2]
+    rest = climb(HILL, heard[at].v, begun=heard[at], past=past, **told)
+    assert rest.trace.history == whole.trace.history
+    np.testing.assert_array_equal(rest.v, whole.v)
+
+
+@pytest.mark.parametrize("bend", [1.0, -1.0])
+def test_corrections_explain_the_gradient_and_stay_positive_definite(bend: float) -> None:
+    rng = np.random.default_rng(0)
+    R = rng.normal(size=(4, 4))
+    here = Expansion(np.zeros(4), 0.0, rng.normal(size=4), np.eye(4) + R @ R.T)
+    step = rng.normal(size=4)
+    gradient = here.gradient - bend * (2 * step + 0.1 * np.sign(step))
+    P = corrected(here, step, gradient)
+    assert try_cholesky(P) is not None
+    if bend > 0:
+        np.testing.assert_allclose(P @ step, here.gradient - gradient, atol=1e-10)
+    else:  # convex along the step
+        np.testing.assert_array_equal(P, here.P)
 
 
 @pytest.mark.parametrize("bend", [1.0, 1e-3, 1e-5, 1e-6])

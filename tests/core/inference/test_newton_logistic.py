@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from bagwise.core.features import whitener
 from bagwise.core.inference.cavi import CoordinateAscent
-from bagwise.core.inference.monitor import Monitor
+from bagwise.core.inference.loop import Trace
+from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton_logistic import GivenCovariance, NewtonRefinement
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.solvers import FIRST_SWEEPS, optimise
-from bagwise.core.inference.stats import standard_q
+from bagwise.core.inference.stats import Q, latent_variance, standard_q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Logistic
 from bagwise.datasets import make_digit_bags
@@ -52,6 +57,9 @@ def test_derivatives_in_m(H: float, supervised: bool) -> None:
     here = target.expand(m)
     gradient, P = here.gradient, here.P
     assert here.value == pytest.approx(target.value(m), rel=1e-12)
+    value, alone = target.slope(m)
+    assert value == pytest.approx(here.value, rel=1e-12)
+    np.testing.assert_allclose(alone, gradient, atol=1e-12)
     np.testing.assert_allclose(gradient, central_difference(target.value, m, 1e-4), atol=1e-6)
     bend = -central_difference(lambda x: target.expand(x).gradient, m, step=1e-4)
     np.testing.assert_allclose(P, bend, atol=1e-6)
@@ -72,6 +80,53 @@ def test_the_optimum_of_plain_sweeps_by_a_rising_bound(supervised: bool) -> None
     np.testing.assert_allclose(fast.m, slow.m, atol=1e-4)
     np.testing.assert_allclose(fast.S, slow.S, atol=1e-5)
     assert np.all(np.diff(refined.history) > -1e-9)
+
+
+def refined(sweeper: Sweeper, **told: Any) -> tuple[Q, Trace, list[State]]:
+    """The optimum from N(0, I), and the states that a monitor hears of."""
+    heard: list[State] = []
+
+    class Listener(Monitor):
+        def step(self, step: int, objective: float, state: Callable[[], State]) -> None:
+            heard.append(state())
+
+    q = standard_q(len(sweeper.whitener.Z), START)
+    refinement = NewtonRefinement(make_sites(), sweeper, (-1e3,))
+    return *refinement.run(q, max_iter=60, tol=1e-9, monitor=Listener(), **told), heard
+
+
+def test_curvature_is_kept_where_data_are_many() -> None:
+    sweeper, calls = make_sweeper(), Counter[str]()
+    total = sweeper.total
+
+    def counting(step: Any) -> Any:
+        calls[step.func.__name__] += 1
+        return total(step)
+
+    sweeper.total = counting  # type: ignore[method-assign]
+    plain, trace, _ = refined(sweeper)
+    few = calls["derivatives"]
+    assert trace.converged and calls["slope"] == 0
+    sweeper.large = True
+    calls.clear()
+    found, trace, heard = refined(sweeper)
+    assert trace.converged and calls["derivatives"] < few and calls["slope"] > 0
+    np.testing.assert_allclose(found.m, plain.m, atol=1e-5)
+    np.testing.assert_allclose(found.S, plain.S, atol=1e-6)
+    at = next(i for i, state in enumerate(heard) if "P" in state)
+    again, same, _ = refined(sweeper, state=heard[at])
+    np.testing.assert_allclose(same.history, trace.history, rtol=1e-12)
+    np.testing.assert_allclose(again.m, found.m, rtol=1e-9, atol=1e-12)
+
+
+def test_variances_by_a_triangle() -> None:
+    sweeper = make_sweeper()
+    M = len(sweeper.whitener.Z)
+    R = np.random.default_rng(0).normal(size=(M, M))
+    S = R @ R.T
+    chunk = sweeper.chunks[0]
+    found = GivenCovariance(make_sites(), S)._variance(chunk)
+    np.testing.assert_allclose(found, latent_variance(chunk, S), rtol=1e-10)
 
 
 def test_chunks_do_not_change_it() -> None:

@@ -60,6 +60,10 @@ def test_derivatives_in_m_and_c0(model: str, supervised: bool) -> None:
     # Known negatives of a positive bag are settled first, and their sites then held fixed.
     exact = model.startswith("probit")
     assert here.value == pytest.approx(target.value(x), rel=1e-12 if exact else 1e-4)
+    if exact:
+        value, alone = target.slope(x)
+        assert value == pytest.approx(here.value, rel=1e-12)
+        np.testing.assert_allclose(alone, gradient, atol=1e-12)
     loose = 2e-3 if not supervised else 0.05
     slope = central_difference(target.value, x, step=1e-3)
     np.testing.assert_allclose(gradient, slope, atol=1e-5 if exact else loose)

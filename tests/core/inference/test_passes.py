@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bagwise.core.features import Features, whitener
+from bagwise.core.features import Features, in_single_precision, whitener
 from bagwise.core.inference.passes import (
     CHUNK_ENTRIES,
     DEFAULT_CHUNK,
@@ -132,6 +132,24 @@ def test_many_features_are_kept_in_the_dtype_of_the_data(
     data = TrainingData(X.astype(np.float32), OFFSETS, T)
     chunk = chunks_of(data, whitener(RBF(1.0, 1.0), X[:3].astype(float), 1e-6))[0]
     assert chunk.A.dtype == chunk.kt.dtype == dtype
+
+
+def test_features_of_large_data_are_made_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = TrainingData(X, OFFSETS, T)
+    whole = chunks_of(data, WHITENER)[0]
+    monkeypatch.setattr("bagwise.core.inference.passes.FLOAT64_FEATURES", 0)
+    monkeypatch.setattr("bagwise.core.inference.passes.FEATURE_ROWS", 3)
+    blocks = chunks_of(data, WHITENER)[0]
+    np.testing.assert_allclose(blocks.A, whole.A, atol=1e-12)
+    np.testing.assert_allclose(blocks.kt, whole.kt, atol=1e-12)
+
+
+def test_float32_features_are_the_same_wherever_they_are_made() -> None:
+    """Parts of large data, each of them few rows, are told the dtype of the whole."""
+    single = X.astype(np.float32)
+    data = TrainingData(single, OFFSETS, T)
+    told = FeatureSource(data, WHITENER, np.float32).chunk(0).A
+    np.testing.assert_array_equal(told, in_single_precision(WHITENER)(single[: len(told)])[0])
 
 
 @pytest.mark.parametrize(

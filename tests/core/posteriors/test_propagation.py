@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bagwise.core.linalg import inverse_lower_stack
+from bagwise.core.linalg import inverse_and_pivots
 from bagwise.core.links import LINKS, Link, Probit
 from bagwise.core.posteriors import propagation
 from bagwise.core.posteriors.feature_posterior import FeaturePosterior
@@ -201,8 +201,9 @@ def test_company_of_huge_features_takes_no_digits() -> None:
 
 def test_matrices_without_a_factor_leave_their_bags_untrusted() -> None:
     B = np.stack([np.eye(2), np.array([[1.0, 2.0], [2.0, 1.0]])])
-    L, sound = propagation._factors(B)
-    assert sound.tolist() == [True, False] and np.all(np.isfinite(L))
+    V, pivots, sound = propagation._inverses(B)
+    assert sound.tolist() == [True, False]
+    assert np.all(np.isfinite(V)) and np.all(np.isfinite(pivots))
 
 
 def test_links_of_others_do_not_inherit_averages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,9 +258,11 @@ def test_the_order_of_instances_does_not_matter(link: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-8)
 
 
-@pytest.mark.parametrize("n", [1, 16, 17, 70])
-def test_inverses_of_many_triangles(n: int) -> None:
-    L = np.tril(np.random.default_rng(n).normal(size=(3, n, n))) + 3 * np.sqrt(n) * np.eye(n)
-    np.testing.assert_allclose(
-        inverse_lower_stack(L) @ L, np.tile(np.eye(n), (3, 1, 1)), atol=1e-12
-    )
+@pytest.mark.parametrize("n", [1, 32, 33, 140])
+def test_inverses_and_pivots_of_many_matrices(n: int) -> None:
+    G = np.random.default_rng(n).normal(size=(3, n, n))
+    B = np.eye(n) + 30 * G @ G.transpose(0, 2, 1)
+    inverse, pivots = inverse_and_pivots(B)
+    np.testing.assert_allclose(inverse @ B, np.tile(np.eye(n), (3, 1, 1)), atol=1e-10)
+    diagonals = np.diagonal(np.linalg.cholesky(B), axis1=1, axis2=2)
+    np.testing.assert_allclose(pivots * diagonals, 1.0, rtol=1e-10)

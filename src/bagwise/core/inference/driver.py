@@ -177,12 +177,15 @@ def _variational(
 def _start(problem: Problem, h: Hyperparameters, sweeper: Sweeper, limits: dict[str, Any]) -> Q:
     """N(0, I), or the optimum of some of very many bags."""
     q = standard_q(len(problem.Z), h.c0)
+    part = _some_bags(problem, sweeper) if problem.sites.solver == "newton" else None
+    return q if part is None else rough_optimum(problem.monitor, problem.sites, part, q, limits)
+
+
+def _some_bags(problem: Problem, sweeper: Sweeper) -> Sweeper | None:
+    """Passes over some of very many bags; None where all are to be seen."""
     told = (problem.sites, problem.data, problem.Z.shape, problem.seed)
     some = bags_to_start_from(*told) if sweeper.large else None
-    if some is None:
-        return q
-    part = some.sweeper(sweeper.whitener, dtype=some.X.dtype)
-    return rough_optimum(problem.monitor, problem.sites, part, q, limits)
+    return None if some is None else some.sweeper(sweeper.whitener, dtype=some.X.dtype)
 
 
 def _rough_mode(problem: Problem, h: Hyperparameters, sweeper: Sweeper) -> Q | None:
@@ -255,18 +258,36 @@ def _climbed(
 ) -> Result:
     """Laplace's approximation as one stage of a fit."""
     laplace, monitor = Laplace(problem.likelihood, sweeper), problem.monitor
+    part = _some_bags(problem, sweeper)
+    start = None if part is None else _mode_of(problem, h, part)
 
     def work(state: State | None) -> State:
         # Every fit starts anew. The last mode of the search for hyperparameters may be one that
         # only its path made attractive: with it, one class of birdsong fell from an AUC of .94
         # to .33.
-        mode = laplace.mode(laplace.start(h.c0), h.c0, monitor=monitor, state=state, **limits)
+        v = laplace.start(h.c0) if start is None else start
+        mode = laplace.mode(v, h.c0, monitor=monitor, state=state, **limits)
         if warn:
             warn_unless_converged(mode.trace, limits["max_iter"], limits["tol"])
         return as_state(mode.as_q(h.c0), mode.evidence_trace(), finished=not warn)
 
     q, trace = from_state(monitor.run("laplace", work))
     return Result(q, h.kernel, trace)
+
+
+def _mode_of(problem: Problem, h: Hyperparameters, part: Sweeper) -> Array | None:
+    """The mode of some bags, about, as one stage of a fit; None where that breaks down."""
+    laplace, monitor = Laplace(problem.likelihood, part), problem.monitor
+
+    def work(state: State | None) -> State:
+        told: dict[str, Any] = {"tol": ROUGH_MODE, "monitor": monitor, "state": state}
+        return {"v": laplace.mode(laplace.start(h.c0), h.c0, curvature=False, **told).v}
+
+    try:
+        found: Array = monitor.run("some bags", work)["v"]
+    except (FloatingPointError, NotPositiveDefiniteError):
+        return None
+    return found
 
 
 def _sample(
@@ -299,26 +320,29 @@ def _sample(
 
 @dataclass(frozen=True)
 class _Range:
-    low: Array  # of f, and of each feature
+    low: Array
     high: Array
 
     def __add__(self, other: _Range) -> _Range:
         return _Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
-def _range(chunk: Chunk, q: Q) -> _Range:
+def _range_of_f(chunk: Chunk, q: Q) -> _Range:
     mu = latent_mean(chunk, q)
-    return _Range(
-        np.append(mu.min(), chunk.A.min(axis=0)), np.append(mu.max(), chunk.A.max(axis=0))
-    )
+    return _Range(mu.min(), mu.max())
+
+
+def _range_of_features(chunk: Chunk) -> _Range:
+    return _Range(chunk.A.min(axis=0), chunk.A.max(axis=0))
 
 
 def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
     """Say so where f is the same for training instances that differ: nothing was learned."""
-    found = sweeper.total(partial(_range, q=q))
-    spread = found.high - found.low
-    all_alike = np.max(spread[1:]) <= 1e-9 * np.max(np.abs(found.high[1:]))
-    if spread[0] >= CONSTANT or all_alike:
+    found = sweeper.total(partial(_range_of_f, q=q))
+    if found.high - found.low >= CONSTANT:
+        return
+    features = sweeper.total(_range_of_features)
+    if np.max(features.high - features.low) <= 1e-9 * np.max(np.abs(features.high)):  # all alike
         return
     noise = (
         ""
@@ -326,10 +350,10 @@ def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
         else f"; H = {likelihood.H:g} explains the labels as wrong ones: use H=inf, or a larger H"
     )
     warnings.warn(
-        f"f is constant over the training instances (between {found.low[0]:.4g} and "
-        f"{found.high[0]:.4g}), so "
-        "that the model has learned nothing about them; check that features are informative and "
-        f"in a scale that suits the kernel (standardize=True), and learn the mean{noise}",
+        f"f is constant over the training instances (between {found.low:.4g} and "
+        f"{found.high:.4g}), so that the model has learned nothing about them; check that features "
+        "are informative and in a scale that suits the kernel (standardize=True), and learn the "
+        f"mean{noise}",
         UserWarning,
         stacklevel=2,
     )

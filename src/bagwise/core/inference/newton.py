@@ -1,4 +1,8 @@
-"""Damped Newton ascent on a log density that need not be concave."""
+"""Damped Newton ascent on a log density that need not be concave.
+
+Of large data the curvature costs several times as much as value and gradient. There it is kept for
+the next step, corrected by what the gradient has shown of it, as long as steps shrink by it.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,9 @@ Array = NDArray[Any]
 SADDLE_STEPS = np.geomspace(1.0, 1e-4, 13)
 PRECISION = 1e-5  # densities by EP and their gradients agree to about that, relatively
 
+SHORTER = 0.5  # of the gain of a step is what the next promises, while its curvature is kept
+LEAST_CHANGE = 1e-8  # of the gradient along a step, relative to what P says, that is no rounding
+
 PRIOR_CURVATURE = 1.0  # of v ~ N(0, I): flatter directions are not trusted far from a mode
 
 
@@ -30,6 +37,10 @@ class Expansion:
     value: float
     gradient: Array
     P: Array  # minus the Hessian
+    kept: bool = False  # P is that of steps before, corrected
+
+
+Slope = Callable[[Array], tuple[float, Array]]  # value and gradient of a log density
 
 
 class LogDensity(Protocol):
@@ -87,25 +98,36 @@ def climb(
     enough: float = np.inf,
     verbose: int = 0,
     past: tuple[float, ...] = (),
-    note: Callable[[Array, list[float]], None] | None = None,
+    note: Callable[[Expansion, list[float]], None] | None = None,
     curvature: bool = True,
+    slope: Slope | None = None,
+    begun: Expansion | None = None,
 ) -> Summit:
     """Newton steps with a line search; damped where P is indefinite, and saddles are left.
 
     A density without a maximum is climbed up to `enough`, which is no convergence. `past` is the
-    history up to `v` of a climb that goes on; `note` hears of every step. Unless its `curvature`
-    is asked for, P of the summit is that of the point before the last step.
+    history up to `v` of a climb that goes on, and `begun` what it had there if P was kept; `note`
+    hears of every step. Unless its `curvature` is asked for, P of the summit is that of a point
+    before the last step. Where value and gradient are to be had for much less, by `slope`, P is
+    kept while steps shrink.
     """
     alone, density = density, OnePass(density)
-    here = finite_expansion(density, v)
+    here = begun or finite_expansion(density, v)
     history = list(past) or [here.value]
     converged = False
     while not converged and history[-1] < enough and len(history) <= max_iter:
         step = damped_step(here.P, here.gradient)
-        slope = float(here.gradient @ step)
-        promise = slope / max(abs(here.value), 1.0)  # twice the gain of a Newton step
+        gain = float(here.gradient @ step)  # twice that of a Newton step
+        promise = gain / max(abs(here.value), 1.0)
         arrived = promise <= tol
-        if arrived:
+        ahead = None if slope is None or arrived else end_of_step(slope, here, step, gain)
+        if ahead is not None:
+            shorter = promised(ahead) <= SHORTER * gain
+            here = ahead if shorter else finite_expansion(density, ahead.v)
+        elif here.kept and not arrived:
+            here = finite_expansion(density, here.v)
+            continue
+        elif arrived:
             # The last step is taken in full, without a line search that rounding would mislead:
             # it squares the error left in v.
             last = here.v + step
@@ -114,7 +136,7 @@ def climb(
                 if curvature
                 else checked(replace(here, v=last, value=alone.value(last)))
             )
-        elif (found := line_search(density, here, step, slope)) is not None:
+        elif (found := line_search(density, here, step, gain)) is not None:
             here = finite_expansion(density, found[0])
         elif promise <= PRECISION:
             arrived = True
@@ -130,8 +152,39 @@ def climb(
         if verbose:
             print(f"Newton {len(history) - 1:3d}  log joint {here.value:.6f}")
         if note is not None:
-            note(here.v, history)
+            note(here, history)
     return Summit(here.v, here.P, history[-1], Trace(tuple(history), converged))
+
+
+def end_of_step(slope: Slope, here: Expansion, step: Array, gain: float) -> Expansion | None:
+    """Where Newton's step leads, with the curvature that it has shown; None if it gains little.
+
+    `gain` is g's. The curvature has to be positive definite, and stays so.
+    """
+    if try_cholesky(here.P) is None:
+        return None
+    end = here.v + step
+    value, gradient = slope(end)
+    if not value >= here.value + 1e-4 * gain:
+        return None
+    return checked(Expansion(end, value, gradient, corrected(here, step, gradient), kept=True))
+
+
+def corrected(here: Expansion, step: Array, gradient: Array) -> Array:
+    """P that explains the gradient at the end of a step [Nocedal & Wright 2006, Eq. 6.19: BFGS]."""
+    change = here.gradient - gradient  # P step, if P were the same everywhere
+    along = float(step @ change)
+    Ps = here.P @ step
+    expected = float(step @ Ps)
+    if along <= LEAST_CHANGE * expected:  # no positive definite P explains that
+        return here.P
+    return here.P - np.outer(Ps, Ps) / expected + np.outer(change, change) / along
+
+
+def promised(here: Expansion) -> float:
+    """g'P^-1 g, twice the gain of Newton's step; infinite where it would not be one."""
+    L = try_cholesky(here.P)
+    return np.inf if L is None else float(here.gradient @ solve_from_cholesky(L, here.gradient))
 
 
 def finite_expansion(density: LogDensity, v: Array) -> Expansion:

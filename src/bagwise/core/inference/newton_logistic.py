@@ -9,7 +9,7 @@ open for long which instances make a bag positive: steps are those of a trust re
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bagwise.core.inference.loop import Trace, converge, warn_not_converged
 from bagwise.core.inference.monitor import Monitor, State
+from bagwise.core.inference.newton import SHORTER, Expansion, end_of_step, promised
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper
 from bagwise.core.inference.stats import (
@@ -24,19 +25,26 @@ from bagwise.core.inference.stats import (
     Derivatives,
     Precision,
     Q,
+    Slope,
     diagonal_precision,
     latent,
-    latent_variance,
     projected,
+    sloping,
 )
 from bagwise.core.inference.trust_region import START_RADIUS, Parabola, trusted_step
 from bagwise.core.likelihoods.at_least_one import BagLikelihood, SecondOrder
-from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
+from bagwise.core.linalg import (
+    cholesky,
+    inverse_from_cholesky,
+    logdet_from_cholesky,
+    times_transpose,
+    upper_root,
+)
 from bagwise.densities import Density, SmoothDensity
 
 Array = NDArray[Any]
 
-LAST_STEPS = 2
+LAST_STEPS = 2  # one where data are many: rounding is all that another one sees
 CARRIED = ("radius", "gain", "worth")  # from one step to the next, besides q
 
 
@@ -63,10 +71,20 @@ class GivenCovariance:
     S: Array
     _variances: dict[int, Array] = field(default_factory=dict)  # of f, by chunk
 
+    @cached_property
+    def _root(self) -> Array:
+        """Lower triangle R with S = R'R."""
+        return upper_root(self.S).T
+
     def _xi(self, chunk: Chunk, mu: Array) -> Array:
         if chunk.start not in self._variances:
-            self._variances[chunk.start] = latent_variance(chunk, self.S)
+            self._variances[chunk.start] = self._variance(chunk)
         return np.sqrt(mu**2 + self._variances[chunk.start])
+
+    def _variance(self, chunk: Chunk) -> Array:
+        """Var f_n = |R a_n|^2 + kt_n, by five eighths of a product with S."""
+        B = times_transpose(chunk.A, self._root.astype(chunk.A.dtype))
+        return np.einsum("nm,nm->n", B, B) + chunk.kt
 
     def log_prob(self, chunk: Chunk, m: Array, c0: float) -> float:
         """The bound, without -KL."""
@@ -96,6 +114,14 @@ class GivenCovariance:
         second = SecondOrder(chunk.targets, g, w, labels.omega, labels.sign)
         return projected(chunk.A, bound, second)
 
+    def slope(self, chunk: Chunk, m: Array, c0: float) -> Slope:
+        """The same without the Hessian."""
+        mu = latent(chunk, m, c0)
+        xi = self._xi(chunk, mu)
+        p, theta = self.sites.likelihood.link.hazard(mu), self.sites.density.theta(xi)
+        log_prob, g = self.sites.likelihood.log_prob_and_gradient(mu, chunk.targets)
+        return sloping(chunk, self._total(chunk, log_prob, mu, xi), g + p - 0.5 - theta * mu)
+
     def precision(self, chunk: Chunk, m: Array, c0: float) -> Precision:
         """Statistics of Lambda = theta at the optimal xi [C24, Eq. 27-28]."""
         xi = self._xi(chunk, latent(chunk, m, c0))
@@ -111,6 +137,8 @@ class _State:
     radius: float = START_RADIUS  # within which steps in m are trusted
     gain: float = np.inf  # of the last of them
     worth: float = np.inf  # what the last new S gained
+    P: Array | None = None  # curvature in m that is kept for the next step
+    slope: tuple[float, Array] | None = None  # value and gradient that go with it, for this S
     settled: bool = False
 
 
@@ -141,6 +169,7 @@ class NewtonRefinement:
             past = np.array(history)
             if monitor is not None:
                 told = {name: getattr(reached, name) for name in CARRIED}
+                told |= {} if reached.P is None else {"P": reached.P}
                 step = {"q": vars(reached.q), "history": past, **told}
                 monitor.step(len(past) - 1, past[-1], partial(dict, step))
 
@@ -149,6 +178,7 @@ class NewtonRefinement:
             q, past = Q(**state["q"]), tuple(state["history"].tolist())
             # Checkpoints of earlier versions have none: their radius is found anew.
             carried = {name: float(state[name]) for name in CARRIED if name in state}
+            carried["P"] = state.get("P")
         given = GivenCovariance(self.sites, q.S)
         past = past or (self._elbo(q, given),)
         end, trace = converge(
@@ -171,33 +201,60 @@ class NewtonRefinement:
         small = tol * max(abs(state.elbo), 1.0)
         if state.gain <= state.worth:
             state = self._with_new_S(state)
-        q = state.q
-        target = LogJoint(state.given, self.sweeper, q.c0)
-        rest = 0.5 * float(q.m @ q.m) - q.kl()  # of the bound, constant in m
         if max(state.gain, state.worth) <= small:
             return self._settled(state)
-        here = target.expand(q.m)
+        target, here = self._target(state), self._here(state)
+        found = self._newton_step(target, here, state)
+        if found is None and here.kept:
+            here = target.expand(here.v)
+            found = self._newton_step(target, here, state)
+        return found or self._trusted_step(target, here, state)
+
+    def _target(self, state: _State) -> LogJoint:
+        """The bound as a function of m, but for `_rest`."""
+        return LogJoint(state.given, self.sweeper, state.q.c0)
+
+    def _here(self, state: _State) -> Expansion:
+        """It at the present m, with the curvature that was kept, if any."""
+        target, m = self._target(state), state.q.m
+        if state.P is None:
+            return target.expand(m)
+        return Expansion(m, *(state.slope or target.slope(m)), state.P, kept=True)
+
+    def _newton_step(self, target: LogJoint, here: Expansion, state: _State) -> _State | None:
+        """Newton's step, where it is one, short enough and gains; of large data only."""
+        top = Parabola(here).top
+        if not self.sweeper.large or top is None or np.linalg.norm(top) > state.radius:
+            return None
+        promise = float(here.gradient @ top)
+        end = end_of_step(target.slope, here, top, promise)
+        if end is None:
+            return None
+        stepped = _stepped(state, end.v, end.value, end.value - here.value)
+        shorter = promised(end) <= SHORTER * promise
+        return replace(stepped, P=end.P, slope=(end.value, end.gradient)) if shorter else stepped
+
+    def _trusted_step(self, target: LogJoint, here: Expansion, state: _State) -> _State:
+        """A step within the radius; none where no ascent is left at the bound's precision."""
         found, radius = trusted_step(target, here, state.radius)
-        m, value = found or (here.v, here.value)  # or no ascent is left at the bound's precision
-        gain = value - here.value
-        return replace(state, q=replace(q, m=m), elbo=value + rest, radius=radius, gain=gain)
+        m, value = found or (here.v, here.value)
+        return replace(_stepped(state, m, value, value - here.value), radius=radius)
 
     def _settled(self, state: _State) -> _State:
         """The end: steps in full, by which the error left in m and S becomes its square.
 
         Their gains are below the bound's precision, so that no search along them would tell.
         """
-        for _ in range(LAST_STEPS):
+        for _ in range(1 if self.sweeper.large else LAST_STEPS):
             state = self._with_new_S(state)
             q = state.q
-            top = Parabola(LogJoint(state.given, self.sweeper, q.c0).expand(q.m)).top
+            top = Parabola(self._target(state).expand(q.m)).top
             if top is not None:
                 state = replace(state, q=replace(q, m=q.m + top))
         return replace(state, elbo=self._elbo(state.q, state.given), settled=True)
 
     def _elbo(self, q: Q, given: GivenCovariance) -> float:
-        value = LogJoint(given, self.sweeper, q.c0).value(q.m)
-        return value + 0.5 * float(q.m @ q.m) - q.kl()
+        return LogJoint(given, self.sweeper, q.c0).value(q.m) + _rest(q)
 
     def _with_new_S(self, state: _State) -> _State:
         """The optimal S for the present xi.
@@ -211,4 +268,16 @@ class NewtonRefinement:
         L = cholesky(P, name="P = I + A' Lambda A")
         new = replace(q, S=inverse_from_cholesky(L), log_det_S=-logdet_from_cholesky(L))
         worth = 0.5 * (float(np.sum(P * q.S)) - len(q.m) + new.log_det_S - q.log_det_S)
-        return replace(state, q=new, given=GivenCovariance(self.sites, new.S), worth=worth)
+        given = GivenCovariance(self.sites, new.S)
+        return replace(state, q=new, given=given, worth=worth, slope=None)
+
+
+def _stepped(state: _State, m: Array, value: float, gain: float) -> _State:
+    """The state after a step in m, without what was known of the bound before it."""
+    q = replace(state.q, m=m)
+    return replace(state, q=q, elbo=value + _rest(q), gain=gain, P=None, slope=None)
+
+
+def _rest(q: Q) -> float:
+    """Of the bound, what `LogJoint` leaves out: constant in m."""
+    return 0.5 * float(q.m @ q.m) - q.kl()

@@ -7,7 +7,7 @@ approximation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,12 @@ from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import Expansion, Summit, climb, warn_unless_converged
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.stats import ClimbableSites, LogLikelihood, Q
+from bagwise.core.inference.stats import ClimbableSites, Derivatives, LogLikelihood, Q, Slope
 from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 
 Array = NDArray[Any]
+
+EXPANDED = [own.name for own in fields(Expansion)]
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,31 @@ class LogJoint:
         """The same with gradient and P = -Hessian."""
         m, c0 = self.split(x)
         found = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
-        k, prior = len(x), self._prior(x)
-        gradient, P = found.gradient[:k], found.neg_hessian[:k, :k].copy()
+        k = len(x)
+        P = found.neg_hessian[:k, :k].copy()
         if np.ndim(self.scale) or self.scale != 1:
-            scale = np.ones(k)
-            scale[: len(m)] = self.scale
-            gradient, P = scale * gradient, scale * P * scale[:, None]
-        gradient = gradient - prior * x
-        P[np.diag_indices(k)] += prior
-        return Expansion(x, found.log_prob - 0.5 * float(prior @ x**2), gradient, P)
+            scale = self._scales(x)
+            P = scale * P * scale[:, None]
+        P[np.diag_indices(k)] += self._prior(x)
+        return Expansion(x, *self._with_prior(x, found), P)
+
+    def slope(self, x: Array) -> tuple[float, Array]:
+        """Value and gradient, of a likelihood that has them by themselves."""
+        m, c0 = self.split(x)
+        likelihood: Any = self.likelihood
+        return self._with_prior(x, self.sweeper.total(partial(likelihood.slope, m=m, c0=c0)))
+
+    def _with_prior(self, x: Array, found: Slope | Derivatives) -> tuple[float, Array]:
+        prior, gradient = self._prior(x), found.gradient[: len(x)]
+        if np.ndim(self.scale) or self.scale != 1:
+            gradient = self._scales(x) * gradient
+        return found.log_prob - 0.5 * float(prior @ x**2), gradient - prior * x
+
+    def _scales(self, x: Array) -> Array:
+        """What each coordinate is multiplied by."""
+        scale = np.ones(len(x))
+        scale[: len(x) - (self.c0 is None)] = self.scale
+        return scale
 
     def _prior(self, x: Array) -> Array:
         """Prior precision of each coordinate; that of c0 is flat."""
@@ -81,14 +99,19 @@ def watched_climb(
 ) -> Summit:
     """Climb from x, or on from a saved state; the monitor hears of every step."""
 
-    def note(v: Array, history: list[float]) -> None:
+    def note(here: Expansion, history: list[float]) -> None:
         past = np.array(history)
+        reached = vars(here) if here.kept else {"v": here.v}
         if monitor is not None:
-            monitor.step(len(past) - 1, past[-1], lambda: {"v": v, "history": past})
+            monitor.step(len(past) - 1, past[-1], lambda: {**reached, "history": past})
 
     told: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "verbose": verbose}
+    if target.sweeper.large and hasattr(target.likelihood, "slope"):
+        told["slope"] = target.slope
     if state is not None:
         x, told["past"] = state["v"], tuple(state["history"].tolist())
+        if "P" in state:
+            told["begun"] = Expansion(**{name: state[name] for name in EXPANDED})
     return climb(target, x, **told, note=note, curvature=curvature)
 
 

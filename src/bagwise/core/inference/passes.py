@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.bags.rows import BLOCK_ROWS, RowRange, RowSource, ScaledRows
-from bagwise.core.features import Features, Whitener, common_features
+from bagwise.bags.rows import BLOCK_ROWS, RowRange, RowSource, ScaledRows, blocks
+from bagwise.core.features import Features, Whitener, common_features, in_single_precision
 from bagwise.core.inference.feature_store import store
 from bagwise.core.inference.stats import Chunk
 from bagwise.core.likelihoods.at_least_one import Targets
@@ -25,6 +25,7 @@ FLOAT64_FEATURES = 2**24  # 128 MiB
 MORE_BAGS = 4  # times the rows of other chunks, where these are few numbers
 ENOUGH_CHUNKS = 16  # of larger ones, whatever threads there are: digits do not depend on these
 CHUNK_ENTRIES = 2**22  # 32 MiB in float64
+FEATURE_ROWS = 1024  # of a block of features that is computed at once, where there are many
 
 
 class _Additive(Protocol):
@@ -68,7 +69,7 @@ class TrainingData:
         self.counts = counts
         self.given = given
         self.reliability = reliability
-        self.chunk_size = chunk_size or rows_per_chunk(X.shape[1])
+        self.chunk_size = chunk_size or rows_of_large_chunks(len(X), X.shape[1])
         self.cuts = bag_cuts(offsets, self.chunk_size)
 
     def of_rows(self, rows: NDArray[np.int64], weights: Array) -> TrainingData:
@@ -201,6 +202,8 @@ class FeatureSource:
         self.dtype = usual if dtype is None else np.dtype(dtype)
         self.feature_bytes = size * self.dtype.itemsize
         self.effort = whitener.effort
+        if self.dtype == np.float32 and isinstance(whitener, Whitener):
+            self.whitener = in_single_precision(whitener)
 
     def __len__(self) -> int:
         return len(self.data.cuts) - 1
@@ -218,12 +221,26 @@ class FeatureSource:
         first, last = int(data.cuts[i]), int(data.cuts[i + 1])
         rows = slice(int(data.offsets[first]), int(data.offsets[last]))
         X = data.X[rows]
-        features = self.whitener(X) if data.given is None else [x[rows] for x in data.given]
-        A, kt = (x.astype(self.dtype, copy=False) for x in features)
+        given = data.given
+        A, kt = self._features(X) if given is None else (self._cast(x[rows]) for x in given)
         # What is read or scaled anew in each pass is not kept as well.
         kept = RowRange(data.X, rows) if isinstance(data.X, RowSource) else X
         graph = None if data.graph is None else data.graph[rows][:, rows]
         return Chunk(kept, A, kt, data.targets(first, last), self.start + rows.start, graph)
+
+    def _features(self, X: Array) -> tuple[Array, Array]:
+        """A and kt, by blocks whose float64 stays in a core's memory, of many bags at a time."""
+        if not self.large:
+            A, kt = self.whitener(X)
+            return self._cast(A), self._cast(kt)
+        A = np.empty((len(X), len(self.whitener)), dtype=self.dtype)
+        kt = np.empty(len(X), dtype=self.dtype)
+        for rows in blocks(len(X), FEATURE_ROWS):
+            A[rows], kt[rows] = self.whitener(X[rows])
+        return A, kt
+
+    def _cast(self, x: Array) -> Array:
+        return x.astype(self.dtype, copy=False)
 
 
 class Sweeper:
@@ -265,8 +282,7 @@ def _chunks_here(
 ) -> list[T]:
     most = rows_per_chunk(X.shape[1])
     if n_basis is not None:
-        more = MORE_BAGS * rows_per_chunk(MORE_BAGS * max(X.shape[1], n_basis))
-        most = max(most, min(more, len(X) // ENOUGH_CHUNKS))
+        most = max(most, rows_of_large_chunks(len(X), max(X.shape[1], n_basis)))
     cuts = bag_cuts(offsets, most)
 
     def of_chunk(i: int) -> T:
@@ -289,6 +305,19 @@ def rows_per_chunk(n_features: int) -> int:
     (4096, 838)
     """
     return max(1, min(DEFAULT_CHUNK, CHUNK_ENTRIES // max(1, n_features)))
+
+
+def rows_of_large_chunks(n_rows: int, n_features: int) -> int:
+    """Of many rows more at a time, while enough chunks are left for threads to share.
+
+    What is done between products then costs less, above all Python, of which one thread runs at a
+    time.
+
+    >>> [rows_of_large_chunks(n, 100) for n in (1000, 100_000, 1_000_000)]
+    [4096, 6250, 16384]
+    """
+    more = MORE_BAGS * rows_per_chunk(MORE_BAGS * n_features)
+    return max(rows_per_chunk(n_features), min(more, n_rows // ENOUGH_CHUNKS))
 
 
 def bag_cuts(offsets: NDArray[np.int64], chunk_size: int) -> NDArray[np.int64]:

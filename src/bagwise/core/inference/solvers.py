@@ -141,8 +141,7 @@ def bags_to_start_from(
     no start is nearer by expectation. None where something besides the labels of whole bags counts,
     and where these are too few, or all alike. `shape` is that of the inducing points.
     """
-    simple = sites.warm_start is None and data.graph is None and data.weights is None
-    if not (sites.solver == "newton" and simple):
+    if not (sites.warm_start is None and data.graph is None and data.weights is None):
         return None
     order = np.random.default_rng(seed).permutation(data.counting)
     n_rows = min(len(data.X) // START_SHARE, START_NUMBERS // sum(shape))

@@ -97,6 +97,17 @@ class Stats:
 
 
 @dataclass(frozen=True)
+class Slope:
+    """log p(T | m, c0) of some bags, with its gradient in (m, c0)."""
+
+    log_prob: float
+    gradient: Array  # (M + 1,)
+
+    def __add__(self, other: Slope) -> Slope:
+        return Slope(self.log_prob + other.log_prob, self.gradient + other.gradient)
+
+
+@dataclass(frozen=True)
 class Derivatives:
     """log p(T | m, c0) of some bags, with gradient and negative Hessian in (m, c0)."""
 
@@ -278,6 +289,18 @@ class FoldedLikelihood:
         log_prob, curvature = self.likelihood.log_prob_and_curvature(z, chunk.targets)
         total = chunk.targets.total_of_bags(log_prob)
         return projected(chunk.A, total, curvature.scaled(b))
+
+    def slope(self, chunk: Chunk, m: Array, c0: float) -> Slope:
+        """The same without the Hessian, at a fifth of the time where M is in the hundreds."""
+        b = self.scale(chunk.kt)
+        log_prob, g = self.likelihood.log_prob_and_gradient(b * latent(chunk, m, c0), chunk.targets)
+        return sloping(chunk, chunk.targets.total_of_bags(log_prob), b * g)
+
+
+def sloping(chunk: Chunk, log_prob: float, g: Array) -> Slope:
+    """The gradient in (m, c0) from that of one bag each in mu = c0 + A m."""
+    g = chunk.targets.counted_rows(g)
+    return Slope(log_prob, np.append(project(chunk.A, g), g.sum()))
 
 
 def projected(A: Array, log_prob: float, second: SecondOrder) -> Derivatives:

@@ -80,7 +80,7 @@ def find_mode(
 
     The mode need not be reached: see `trace.converged`. Limits are those of `climb`.
     """
-    heard = None if note is None else lambda v, past: note(len(past) - 1, past[-1])
+    heard = None if note is None else lambda _, past: note(len(past) - 1, past[-1])
     target = coordinates.log_joint(likelihood)
     summit = climb(target, coordinates.start(w, b), tol=tol, note=heard, **limits)
     return Mode(**vars(summit), coordinates=coordinates)

@@ -11,13 +11,14 @@ trusted and points take over (`core/posteriors/joint.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.linalg import inverse_lower_stack, try_cholesky
+from bagwise.core.linalg import inverse_and_pivots
 from bagwise.core.links import Link, Moments, Tilt
 from bagwise.core.residuals import Stack, stacks
 
@@ -203,9 +204,7 @@ def _fit(link: Link, mu: Array, C: Array, own: Flags, tau: Array, nu: Array, pow
     root = np.sqrt(tau)
     B = C * root[:, :, None] * root[:, None, :]
     B[:, each, each] += 1.0
-    L, sound = _factors(B)
-    L_inv = inverse_lower_stack(L)
-    V = L_inv.transpose(0, 2, 1) @ L_inv
+    V, pivots, sound = _inverses(B)
     share = V[:, each, each]
     inverse_root = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     V *= inverse_root[:, :, None]
@@ -217,19 +216,21 @@ def _fit(link: Link, mu: Array, C: Array, own: Flags, tau: Array, nu: Array, pow
     mean = mu + shift
     removed = cavity_variance * (nu - tau * mean)
     tilt = link.tilted(mean - removed, cavity_variance, power).where(own)
-    pivots = L_inv[:, each, each]
     return _Fit(V, pivots, share, variance, mean, shift, cavity_variance, removed, tilt)
 
 
-def _factors(B: Array) -> tuple[Array, Flags]:
-    """Cholesky factors, and which of the matrices have one: sites beyond all digits may not."""
+def _inverses(B: Array) -> tuple[Array, Array, Flags]:
+    """Inverses and pivots, and which matrices have them: sites beyond all digits may not."""
     try:
-        return np.linalg.cholesky(B), np.ones(len(B), dtype=bool)
+        return *inverse_and_pivots(B), np.ones(len(B), dtype=bool)
     except np.linalg.LinAlgError:
-        found = [try_cholesky(own) for own in B]
-        eye = np.eye(B.shape[1])
-        L = np.stack([eye if own is None else own for own in found])
-        return L, np.array([own is not None for own in found])
+        V, pivots = np.tile(np.eye(B.shape[1]), (len(B), 1, 1)), np.ones(B.shape[:2])
+        sound = np.zeros(len(B), dtype=bool)
+        for i in range(len(B)):
+            with suppress(np.linalg.LinAlgError):
+                V[i : i + 1], pivots[i : i + 1] = inverse_and_pivots(B[i : i + 1])
+                sound[i] = True
+        return V, pivots, sound
 
 
 def _some(fit: _Fit, bags: Flags) -> _Fit:
