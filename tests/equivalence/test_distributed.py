@@ -170,6 +170,29 @@ def test_parts_are_dealt_out_to_workers_by_their_threads() -> None:
     assert sorted(w for _, (w,) in found) == ["large"] * 4 + ["small"] * 2
 
 
+def test_quick_passes_do_not_ask_each_time_where_parts_are(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    answer = Cluster._answer
+
+    async def noted(self: Cluster, seconds: float, method: str, *arguments: Any) -> Any:
+        asked.append(method)
+        return await answer(self, seconds, method, *arguments)
+
+    rows = DaskBags.from_bags(make_bags(), n_chunks=3).connect(client).X
+    rows.cluster.gather(rows.futures)  # the parts are somewhere
+    monkeypatch.setattr(Cluster, "_answer", noted)
+    monkeypatch.setattr("bagwise.distributed.cluster.FRESH", 1e9)
+    found = [rows.cluster.total(np.sum, rows.futures) for _ in range(3)]
+    assert asked.count("who_has") == 1 and len(set(found)) == 1
+    rows.cluster.total(np.sum, rows.futures[:2])  # of other parts nothing is known
+    assert asked.count("who_has") == 2
+    monkeypatch.setattr("bagwise.distributed.cluster.FRESH", 0.0)
+    rows.cluster.total(np.sum, rows.futures[:2])
+    assert asked.count("who_has") == 3
+
+
 def test_a_lost_worker_does_not_change_the_fit(client: Any) -> None:
     bags = make_bags()
     settings = SETTINGS | {"learn_hyperparameters": False}

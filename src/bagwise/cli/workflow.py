@@ -237,7 +237,8 @@ def _signs(bags: Bags, T: NDArray[np.bool_]) -> Signs:
     if not isinstance(data, DistributedData):
         return look(bags.X, bags.offsets, T)
     cluster = data.rows.cluster
-    found = [cluster.submit(_of_part, X, data.part(i)) for i, X in enumerate(data.rows.futures)]
+    parts = zip(data.rows.futures, data.parts(), strict=True)
+    found = [cluster.submit(_of_part, X, part) for X, part in parts]
     return reduce(add, cluster.gather(found))
 
 

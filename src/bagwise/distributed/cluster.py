@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -15,6 +17,9 @@ from bagwise.core.linalg import BREAKDOWNS
 RETRIES = 3  # of a part that fails, on any worker
 POLL = 5.0  # seconds between looks at whether there are workers at all, and at stuck tasks
 PATIENCE = 300.0  # seconds without a worker, or an answer of the scheduler, after which a fit ends
+FRESH = 1.0  # seconds in which passes take it that parts are where they were: Dask looks anyway
+
+_CONFIGURING = threading.Lock()
 
 
 class PartError(RuntimeError):
@@ -47,6 +52,15 @@ def is_closed(client: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class _Groups:
+    """Which parts one thread adds up, and when workers were asked what they have."""
+
+    keys: list[str]
+    groups: list[list[int]]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Cluster:
     """A client, with the names of parts for errors."""
 
@@ -56,6 +70,7 @@ class Cluster:
     # Of a pass, kept until the next has begun: a client sends messages at most each 10 ms, and what
     # a pass asks for must not wait behind the news that the results of the last may go.
     _last_pass: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    _last_groups: list[_Groups] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The future of a call, which is tried again where it fails."""
@@ -83,7 +98,7 @@ class Cluster:
 
     def threads(self) -> dict[str, int]:
         """The workers there are, each with its number of threads."""
-        found: dict[str, int] = self._ask("nthreads")
+        found: dict[str, int] = self._ask(("nthreads",))[0]
         return found
 
     def gather(self, futures: Sequence[Any], parts: Sequence[int] | None = None) -> list[Any]:
@@ -138,10 +153,23 @@ class Cluster:
     def _groups(self, parts: Sequence[Any]) -> list[list[int]]:
         """Parts by the worker that has them, in as many groups as it has threads.
 
-        So no worker has tasks in waiting, which Dask would take, with their data, to others. The
+        So no pass leaves tasks in waiting, which Dask would take, with their data, to others. The
         task of a worker that is lost needs all its parts in one place until the pass is over.
         """
-        where, threads = self._ask("who_has", list(parts)), self.threads()
+        keys, now = [part.key for part in parts], time.monotonic()
+        for last in self._last_groups:
+            if last.keys == keys and now < last.seconds + FRESH:
+                return last.groups
+        where, threads = self._ask(("who_has", list(parts)), ("nthreads",))
+        groups = self._shared_out(parts, where, threads)
+        if all(where.get(key) for key in keys):  # the others are about to be somewhere
+            self._last_groups[:] = [_Groups(keys, groups, now)]
+        return groups
+
+    @staticmethod
+    def _shared_out(
+        parts: Sequence[Any], where: dict[str, Any], threads: dict[str, int]
+    ) -> list[list[int]]:
         found: dict[Any, list[int]] = {}
         for i, part in enumerate(parts):
             holders = where.get(part.key)
@@ -181,11 +209,12 @@ class Cluster:
         names = [f"{self.kind} {i} ({self.names[i]})" for i in parts]
         return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """What the scheduler answers to a method of the client; it may be stopped, or gone."""
+    def _ask(self, *questions: tuple[Any, ...]) -> list[Any]:
+        """What the scheduler answers to methods of the client; it may be stopped, or gone."""
         self._check_open()
         try:
-            return self.client.sync(self._answer, PATIENCE, method, *arguments)
+            found: list[Any] = self.client.sync(self._answers, questions)
+            return found
         except TimeoutError as error:
             raise LonelyError(
                 f"the Dask scheduler has not answered for {PATIENCE:.0f} seconds; see whether it "
@@ -198,6 +227,9 @@ class Cluster:
                 "the Dask client was closed; connect again and fit anew, or with resume= from a "
                 "checkpoint"
             )
+
+    async def _answers(self, questions: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return await asyncio.gather(*(self._answer(PATIENCE, *q) for q in questions))
 
     async def _answer(self, seconds: float, method: str, *arguments: Any) -> Any:
         return await asyncio.wait_for(getattr(self.client, method)(*arguments), seconds)
@@ -272,7 +304,8 @@ def _large_messages() -> Iterator[None]:
     """Dask warns of messages above 10 MB, which posteriors and samples of bags may be."""
     import dask
 
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
+    # Threads that put back what another had changed would leave it changed.
+    with _CONFIGURING, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
         yield
 
 

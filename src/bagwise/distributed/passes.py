@@ -64,16 +64,16 @@ class DistributedData(TrainingData):
     def _features(self, whitener: Features, dtype: np.dtype[Any]) -> list[Any]:
         """Futures of the features of each part."""
         return [
-            self.rows.cluster.submit(_whitened, X, self.part(i), whitener, dtype)
-            for i, X in enumerate(self.rows.futures)
+            self.rows.cluster.submit(_whitened, X, part, whitener, dtype)
+            for X, part in zip(self.rows.futures, self.parts(), strict=True)
         ]
 
     def one_pass(self, whitener: Features, step: Callable[[Chunk], S]) -> S:
         """Sum of `step(chunk)` over all chunks, each part's on its worker."""
         rows, dtype = self.rows, FeatureSource(self, whitener).dtype
         futures = [
-            rows.cluster.submit(_pass_over, X, self.part(i), whitener, dtype, step)
-            for i, X in enumerate(rows.futures)
+            rows.cluster.submit(_pass_over, X, part, whitener, dtype, step)
+            for X, part in zip(rows.futures, self.parts(), strict=True)
         ]
         return reduce(add, rows.cluster.gather(futures))
 
@@ -103,14 +103,19 @@ class DistributedData(TrainingData):
         assert isinstance(X, DaskRows)
         return X
 
-    def part(self, i: int) -> Part:
-        """What part i needs besides its rows."""
+    def parts(self) -> list[Part]:
+        """What each part needs besides its rows."""
+        rows = self.rows
+        n_workers = max(1, len(rows.cluster.threads()))
+        share = min(1.0, n_workers / len(rows.futures))  # memory_budget is that of a worker
+        budget = self.memory_budget if share == 1 else int(share * self.memory_budget)
+        return [self._part(i, budget) for i in range(len(rows.futures))]
+
+    def _part(self, i: int, memory_budget: int) -> Part:
         rows = self.rows
         span = slice(int(rows.starts[i]), int(rows.starts[i + 1]))
         first, last = np.searchsorted(self.offsets, [span.start, span.stop]).tolist()
         scaled = isinstance(self.X, ScaledRows)
-        n_workers = max(1, len(rows.cluster.threads()))
-        share = min(1.0, n_workers / len(rows.futures))  # memory_budget is that of a worker
         return Part(
             (self.X.shift, self.X.scale) if scaled else None,  # type: ignore[union-attr]
             self.X.dtype,
@@ -120,7 +125,7 @@ class DistributedData(TrainingData):
             None if self.graph is None else self.graph[span][:, span],
             span.start,
             self.chunk_size,
-            self.memory_budget if share == 1 else int(share * self.memory_budget),
+            memory_budget,
             self.counts_of(slice(first, last)),
             self.reliability_of(slice(first, last)),
         )
@@ -173,8 +178,8 @@ class DaskSweeper(Sweeper):
         self.large, dtype = source.large, source.dtype
         kept = data.kept_features or [None] * len(rows.futures)
         self._chunks = [
-            self.cluster.submit(_build, X, data.part(i), whitener, dtype, recompute, given)
-            for i, (X, given) in enumerate(zip(rows.futures, kept, strict=True))
+            self.cluster.submit(_build, X, part, whitener, dtype, recompute, given)
+            for X, part, given in zip(rows.futures, data.parts(), kept, strict=True)
         ]
         self._values: list[Any] = [None] * len(self._chunks)
         self._sweeps = 0

@@ -280,7 +280,8 @@ def judge(
     `alone` the best one has all the weight.
     """
     found: list[LeftOut | None] = []
-    works = at_once(left_out_of, candidates, (judged, fitting), BREAKDOWNS)
+    told = (judged, fitting)
+    works = at_once(left_out_of, candidates, told, BREAKDOWNS, effort=lambda c: len(c.Z))
     for i, work in enumerate(works):
         stage = f"candidate {i + 1} of {len(candidates)}"
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from bagwise.bags import Bags
 from bagwise.core.calibration.instance_ends import InstanceCalibration, is_alone
 from bagwise.core.parameters import check_number
 from bagwise.core.smoothing import log_sigmoids
+from bagwise.core.threads import at_once
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -90,14 +92,15 @@ def most_probable(rows: Rows) -> Array:
     share = float(np.clip(np.average(rows.T, weights=rows.weights), 0.01, 0.99))
     r = float(special.logit(share))
     starts = ((0.0, 0.0, r, 0.0), (0.0, 3.0, r - 1, 0.0), (0.0, 0.0, r, 0.2))
-    found = [
-        optimize.minimize(
-            neg_log_posterior, start, (rows,), jac=True, method="L-BFGS-B", bounds=BOUNDS
-        )
-        for start in starts
-    ]
-    best = min(found, key=lambda result: float(result.fun))
-    return np.asarray(best.x, dtype=np.float64)
+    found = [mode() for mode in at_once(_mode_from, starts, (rows,))]
+    return min(found, key=lambda mode: mode[0])[1]
+
+
+def _mode_from(start: Sequence[float], rows: Rows) -> tuple[float, Array]:
+    """Minus the log posterior at the mode that is climbed to from a start, and the mode."""
+    how: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "bounds": BOUNDS}
+    found = optimize.minimize(neg_log_posterior, start, (rows,), **how)
+    return float(found.fun), np.asarray(found.x, dtype=np.float64)
 
 
 def neg_log_posterior(x: Array, rows: Rows) -> tuple[float, Array]:
