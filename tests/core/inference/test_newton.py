@@ -127,6 +127,33 @@ def test_a_climb_goes_on_with_the_curvature_it_had() -> None:
     np.testing.assert_array_equal(rest.v, whole.v)
 
 
+def test_a_saddle_is_seen_with_curvature_that_was_kept() -> None:
+    """Steps along y alone never show what bends along x."""
+    start = np.array([0.0, 1.0])
+
+    def slope(v: Array) -> tuple[float, Array]:
+        return density.value(v), density.gradient(v)
+
+    density = Density(
+        lambda v: 0.02 * v[0] ** 2 * (1 - v[1]) - 0.01 * v[0] ** 4 - 0.5 * v[1] ** 2 - v[1] ** 4,
+        lambda v: np.array(
+            [
+                0.04 * v[0] * (1 - v[1]) - 0.04 * v[0] ** 3,
+                -0.02 * v[0] ** 2 - v[1] - 4 * v[1] ** 3,
+            ]
+        ),
+        lambda v: np.array(
+            [
+                [0.12 * v[0] ** 2 - 0.04 * (1 - v[1]), 0.04 * v[0]],
+                [0.04 * v[0], 1 + 12 * v[1] ** 2],
+            ]
+        ),
+    )
+    begun = Expansion(start, *slope(start), np.diag([1.0, 13.0]), kept=True)
+    found = climb(density, start, max_iter=60, tol=1e-10, slope=slope, begun=begun, curvature=False)
+    assert found.trace.converged and abs(found.v[0]) > 1
+
+
 @pytest.mark.parametrize("bend", [1.0, -1.0])
 def test_corrections_explain_the_gradient_and_stay_positive_definite(bend: float) -> None:
     rng = np.random.default_rng(0)

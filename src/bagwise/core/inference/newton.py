@@ -107,9 +107,9 @@ def climb(
 
     A density without a maximum is climbed up to `enough`, which is no convergence. `past` is the
     history up to `v` of a climb that goes on, and `begun` what it had there if P was kept; `note`
-    hears of every step. Unless its `curvature` is asked for, P of the summit is that of a point
-    before the last step. Where value and gradient are to be had for much less, by `slope`, P is
-    kept while steps shrink.
+    hears of every step. Unless its `curvature` is asked for, P of the summit may be that of the
+    point before the last step. Where value and gradient are to be had for much less, by `slope`,
+    P is kept while steps shrink.
     """
     alone, density = density, OnePass(density)
     here = begun or finite_expansion(density, v)
@@ -129,11 +129,11 @@ def climb(
             continue
         elif arrived:
             # The last step is taken in full, without a line search that rounding would mislead:
-            # it squares the error left in v.
+            # it squares the error left in v. Curvature that was kept would show no saddle.
             last = here.v + step
             here = (
                 finite_expansion(density, last)
-                if curvature
+                if curvature or here.kept
                 else checked(replace(here, v=last, value=alone.value(last)))
             )
         elif (found := line_search(density, here, step, gain)) is not None:

@@ -223,8 +223,8 @@ class NewtonRefinement:
 
     def _newton_step(self, target: LogJoint, here: Expansion, state: _State) -> _State | None:
         """Newton's step, where it is one, short enough and gains; of large data only."""
-        top = Parabola(here).top
-        if not self.sweeper.large or top is None or np.linalg.norm(top) > state.radius:
+        top = Parabola(here).top if self.sweeper.large else None
+        if top is None or np.linalg.norm(top) > state.radius:
             return None
         promise = float(here.gradient @ top)
         end = end_of_step(target.slope, here, top, promise)
