@@ -7,6 +7,7 @@ import pytest
 
 from bagwise.core.features import (
     CommonFeatures,
+    SingleWhitener,
     common_features,
     features_in_common,
     in_single_precision,
@@ -120,6 +121,21 @@ def test_where_rounding_would_be_magnified_features_stay_in_float64() -> None:
     """K_ZZ of points this close has a condition of 1e6."""
     close = whitener(RBF(1.0, 50.0), points(30), JITTER)
     assert in_single_precision(close) is close
+
+
+@pytest.mark.parametrize("away", [0.5, 3e19])
+@pytest.mark.parametrize("kernel", [RBF(1.0, 0.7), Matern(2.5, 1.0, 0.7)], ids=repr)
+def test_rows_that_float32_does_not_tell_apart_are_seen(kernel: Kernel, away: float) -> None:
+    """Of inducing points in two distant regions distances are zero, or as good as infinite."""
+    X = np.array([[-5000.0], [5000.0]], dtype=np.float32)
+    single = in_single_precision(whitener(kernel, X, JITTER))
+    assert isinstance(single, SingleWhitener)
+    rows = (X + away * np.linspace(0, 1, 40)).astype(np.float32).reshape(-1, 1)
+    A, kt = single(rows)
+    expected, residual = single.exact(rows)
+    assert A.dtype == np.float32
+    np.testing.assert_allclose(A, expected, atol=1e-6)
+    np.testing.assert_allclose(kt, residual, atol=1e-6)
 
 
 def test_jitter_is_relative() -> None:

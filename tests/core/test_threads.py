@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -324,6 +326,35 @@ def test_what_is_said_to_the_waiter_is_said_in_its_thread_and_turn() -> None:
     heard.clear()
     work(7)  # nobody waits
     assert [i for _, i, _ in heard] == [7, 7, 7]
+
+
+def test_a_call_may_be_asked_twice() -> None:
+    with helped_by(in_turn), overlapping([lambda: 1, lambda: 2]) as calls:
+        assert [calls[0](), calls[0](), calls[1]()] == [1, 1, 2]
+
+
+def test_a_call_that_is_left_behind_changes_no_filters_of_warnings() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with warnings.catch_warnings():
+            begun.set()
+            go_on.wait(60)
+
+    def broken() -> None:
+        begun.wait(60)
+        raise ZeroDivisionError
+
+    before = list(warnings.filters)
+    with pytest.raises(ZeroDivisionError), helped_by(in_turn), overlapping([broken, slow]) as calls:
+        threading.Timer(0.2, go_on.set).start()
+        calls[0]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mine = list(warnings.filters)
+        time.sleep(0.5)
+        assert warnings.filters == mine
+    assert warnings.filters == before
 
 
 def test_an_error_comes_from_the_call_that_had_it() -> None:

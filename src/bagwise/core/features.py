@@ -31,7 +31,8 @@ from bagwise.kernels import Kernel
 Array = NDArray[Any]
 T = TypeVar("T")
 
-SINGLE_ERROR = 1e-5  # of |a_n|, relatively: about fifty times the rounding of float32
+SINGLE_ERROR = 1e-5  # of a_n, in deviations of f_n: about fifty times the rounding of float32
+ROWS_CHECKED = 8  # of each block of them
 
 
 class Features(Protocol):
@@ -94,37 +95,47 @@ class Whitener:
 
 @dataclass(frozen=True)
 class SingleWhitener:
-    """The same in float32, which takes half of the time."""
+    """The same in float32, computed in it where that shows in no digit of use."""
 
-    kernel: Kernel
+    exact: Whitener
     Z: Array  # (M, D) float32
     L_inv: Array  # (M, M) float32
-    effort: int
+
+    @property
+    def effort(self) -> int:
+        """D + M."""
+        return self.exact.effort
 
     def __len__(self) -> int:
         return len(self.Z)
 
     def __call__(self, X: Array) -> tuple[Array, Array]:
         """A (n, M) and kt (n,), in float32."""
-        X = np.asarray(X, dtype=np.float32)
-        A = times_transpose(self.kernel.cross(X, self.Z), self.L_inv)
-        return A, residual_variance(self.kernel.diag(X), A, rounding=4 * SINGLE_ERROR)
+        found = self.quickly(X, slice(None, None, max(1, len(X) // ROWS_CHECKED)))
+        if found is not None:
+            return found
+        A, kt = self.exact(X)
+        return A.astype(np.float32), kt.astype(np.float32)
+
+    def quickly(self, X: Array, some: slice) -> tuple[Array, Array] | None:
+        """Both computed in float32; None where some of the rows show that it will not do."""
+        X, kernel = np.asarray(X, dtype=np.float32), self.exact.kernel
+        with np.errstate(all="ignore"):  # squares of float32 may be beyond it
+            A = times_transpose(kernel.cross(X, self.Z), self.L_inv)
+            kt = kernel.diag(X) - np.einsum("nm,nm->n", A, A)
+        error = np.linalg.norm(A[some] - self.exact(X[some])[0], axis=1)
+        variance = kernel.diag(X)
+        close = error <= SINGLE_ERROR * np.sqrt(variance[some])
+        if np.all(close) and np.all(kt >= -4 * SINGLE_ERROR * variance):  # NaN is not
+            return A, np.maximum(kt, 0)
+        return None
 
 
 def in_single_precision(whitener: Whitener) -> Features:
-    """Features in float32 where L^-1 magnifies its rounding little; else those of float64.
-
-    Inducing points show it, of which a_m is row m of L: nowhere is the kernel larger.
-    """
+    """Features in float32, unless the inducing points tell that L^-1 magnifies its rounding."""
     Z, L_inv = whitener.Z.astype(np.float32), whitener.L_inv.astype(np.float32)
-    single = SingleWhitener(whitener.kernel, Z, L_inv, whitener.effort)
-    try:
-        A = single(Z)[0]
-    except NotPositiveDefiniteError:
-        return whitener
-    exact = whitener(Z)[0]
-    error = np.linalg.norm(A - exact, axis=1) / np.linalg.norm(exact, axis=1)
-    return single if np.max(error) <= SINGLE_ERROR else whitener
+    single = SingleWhitener(whitener, Z, L_inv)
+    return single if single.quickly(Z, slice(None)) is not None else whitener
 
 
 @dataclass(frozen=True)
@@ -153,11 +164,11 @@ def kernel_matrix(kernel: Kernel, Z: Array) -> Array:
     return 0.5 * (K + K.T)
 
 
-def residual_variance(k_diag: Array, A: Array, rounding: float = 1e-6) -> Array:
-    """kt_n = k_nn - |a_n|^2, which `rounding` alone may leave slightly below zero."""
+def residual_variance(k_diag: Array, A: Array) -> Array:
+    """kt_n = k_nn - |a_n|^2, which rounding alone may leave slightly below zero."""
     kt = k_diag - np.einsum("nm,nm->n", A, A)
     worst = float(np.min(kt / np.maximum(k_diag, np.finfo(np.float64).tiny), initial=0.0))
-    if worst < -rounding:
+    if worst < -1e-6:
         raise NotPositiveDefiniteError(
             f"a residual variance k_nn - |a_n|^2 came out {worst:.2g} times the prior variance, "
             "which must not be negative; K_ZZ is too ill-conditioned: use a larger jitter, fewer "

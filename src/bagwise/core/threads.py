@@ -235,12 +235,16 @@ def overlapping(calls: Sequence[Callable[[], R]]) -> Iterator[Sequence[Callable[
             begun.update((j, _begin(pool, calls[j], left)) for j in range(i, len(calls)))
         return begun[i]()
 
-    try:
-        with warnings.catch_warnings():  # what threads set aside by turns they may put back wrongly
+    with warnings.catch_warnings():  # what threads set aside by turns they may put back wrongly
+        try:
             yield [partial(found, i) for i in range(len(calls))]
-    finally:  # an error or Ctrl-C does not wait for what nobody wants
-        left.set()
-        pool.shutdown(wait=False, cancel_futures=True)
+        except Exception:  # after which a fit may go on
+            left.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+        finally:  # Ctrl-C does not wait for what nobody wants
+            left.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def to_waiter(action: Action) -> None:
@@ -286,6 +290,7 @@ def _begin(
     def wait() -> R:
         while (action := actions.get()) is not None:
             action()
+        actions.put(None)  # for whoever asks again
         return future.result()
 
     return wait

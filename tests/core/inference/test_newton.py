@@ -105,8 +105,15 @@ def test_curvature_is_kept_while_steps_shrink() -> None:
     by_slopes = climb(kept, start, max_iter=50, tol=1e-12, slope=hill)
     assert kept.expansions < plain.expansions
     assert by_slopes.trace.converged and by_slopes.value == pytest.approx(by_newton.value)
-    np.testing.assert_allclose(by_slopes.v, by_newton.v, atol=1e-6)
-    np.testing.assert_allclose(by_slopes.P, by_newton.P, atol=1e-4)  # asked for at the top
+    np.testing.assert_allclose(by_slopes.v, by_newton.v, atol=1e-10)
+    np.testing.assert_allclose(by_slopes.P, by_newton.P, atol=1e-10)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3])
+def test_a_climb_that_runs_out_of_steps_knows_its_curvature(max_iter: int) -> None:
+    found = climb(HILL, np.array([0.2, 1.4]), max_iter=max_iter, tol=1e-12, slope=hill)
+    assert not found.trace.converged
+    np.testing.assert_allclose(found.P, HILL.P(found.v), atol=1e-12)
 
 
 def test_where_steps_do_not_shrink_the_curvature_is_taken_anew() -> None:

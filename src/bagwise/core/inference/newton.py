@@ -124,16 +124,16 @@ def climb(
         if ahead is not None:
             shorter = promised(ahead) <= SHORTER * gain
             here = ahead if shorter else finite_expansion(density, ahead.v)
-        elif here.kept and not arrived:
+        elif here.kept:  # which says neither that no step gains, nor that this is no saddle
             here = finite_expansion(density, here.v)
             continue
         elif arrived:
             # The last step is taken in full, without a line search that rounding would mislead:
-            # it squares the error left in v. Curvature that was kept would show no saddle.
+            # it squares the error left in v.
             last = here.v + step
             here = (
                 finite_expansion(density, last)
-                if curvature or here.kept
+                if curvature
                 else checked(replace(here, v=last, value=alone.value(last)))
             )
         elif (found := line_search(density, here, step, gain)) is not None:
@@ -153,6 +153,8 @@ def climb(
             print(f"Newton {len(history) - 1:3d}  log joint {here.value:.6f}")
         if note is not None:
             note(here, history)
+    if here.kept and curvature:  # the steps have run out
+        here = finite_expansion(density, here.v)
     return Summit(here.v, here.P, history[-1], Trace(tuple(history), converged))
 
 
