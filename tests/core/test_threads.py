@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,10 +20,7 @@ from bagwise.core.threads import (
     at_once,
     helped_by,
     in_threads,
-    overlapping,
     suitable_threads,
-    to_waiter,
-    under_way,
 )
 from toy_bags import separable_bags
 
@@ -268,125 +263,3 @@ def test_calls_with_the_most_effort_begin_first() -> None:
         calls = at_once(divmod, [1, 7, 3, 7, 5], (10,), effort=lambda item: item % 7)
         assert [call() for call in calls] == [(0, 1), (0, 7), (0, 3), (0, 7), (0, 5)]
     assert begun == [5, 3, 1, 7, 7]
-
-
-# --- Calls that overlap -------------------------------------------------------------------------
-
-
-def in_turn(work: Any, items: Any, common: Any) -> Any:
-    """A helper that nobody asks."""
-    raise AssertionError
-
-
-def test_without_a_helper_calls_are_made_when_they_are_asked_for() -> None:
-    done: list[int] = []
-    works = [lambda: done.append(threading.get_ident())] * 3
-    with overlapping(works) as calls:
-        assert not done
-        calls[1]()
-        assert done == [threading.get_ident()]
-
-
-def test_the_next_call_is_under_way_before_it_is_asked_for() -> None:
-    together, begun = threading.Barrier(threads.OVERLAPPING), []
-
-    def work(i: int) -> int:
-        begun.append(i)
-        together.wait(60)
-        return i
-
-    zero = np.zeros(1)
-    works = [lambda i=i: work(i) + int(np.isnan(zero / zero)[0]) for i in range(7)]
-    with helped_by(in_turn), np.errstate(all="ignore"), overlapping(works) as calls:
-        assert not begun
-        assert [calls[i]() for i in range(1, 7)] == [2, 3, 4, 5, 6, 7]
-    assert sorted(begun) == [1, 2, 3, 4, 5, 6]
-
-
-def test_calls_that_overlap_share_memory() -> None:
-    assert under_way() == 1
-    with helped_by(in_turn), overlapping([under_way] * 2) as calls:
-        assert calls[0]() == threads.OVERLAPPING
-    with overlapping([under_way]) as calls:
-        assert calls[0]() == 1
-
-
-def test_what_is_said_to_the_waiter_is_said_in_its_thread_and_turn() -> None:
-    heard: list[tuple[int, int, int]] = []
-
-    def work(i: int) -> None:
-        for step in range(3):
-            to_waiter(lambda step=step: heard.append((threading.get_ident(), i, step)))
-
-    works = [lambda i=i: work(i) for i in range(4)]
-    with helped_by(in_turn), overlapping(works) as calls:
-        for call in calls:
-            call()
-    assert heard == [(threading.get_ident(), i, step) for i in range(4) for step in range(3)]
-    heard.clear()
-    work(7)  # nobody waits
-    assert [i for _, i, _ in heard] == [7, 7, 7]
-
-
-def test_a_call_may_be_asked_twice() -> None:
-    with helped_by(in_turn), overlapping([lambda: 1, lambda: 2]) as calls:
-        assert [calls[0](), calls[0](), calls[1]()] == [1, 1, 2]
-
-
-def test_a_call_that_is_left_behind_changes_no_filters_of_warnings() -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow() -> None:
-        with warnings.catch_warnings():
-            begun.set()
-            go_on.wait(60)
-
-    def broken() -> None:
-        begun.wait(60)
-        raise ZeroDivisionError
-
-    before = list(warnings.filters)
-    with pytest.raises(ZeroDivisionError), helped_by(in_turn), overlapping([broken, slow]) as calls:
-        threading.Timer(0.2, go_on.set).start()
-        calls[0]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        mine = list(warnings.filters)
-        time.sleep(0.5)
-        assert warnings.filters == mine
-    assert warnings.filters == before
-
-
-def test_an_error_comes_from_the_call_that_had_it() -> None:
-    works = [lambda x=x: 1 / x for x in (1, 0, 2)]
-    with helped_by(in_turn), overlapping(works) as calls:
-        assert calls[0]() == 1
-        with pytest.raises(ZeroDivisionError):
-            calls[1]()
-        assert calls[2]() == 0.5
-
-
-def test_calls_that_nobody_waits_for_any_more_end_at_their_next_word() -> None:
-    left, ended, steps, begun = threading.Event(), threading.Event(), [], []
-
-    def work(i: int) -> None:
-        begun.append(i)
-        to_waiter(lambda: stop(i))
-        try:
-            assert left.wait(60)
-            to_waiter(lambda: steps.append(i))
-            steps.append(-1)  # not reached
-        finally:
-            if i == 1:
-                ended.set()
-
-    def stop(i: int) -> None:
-        while len(begun) < threads.OVERLAPPING:
-            pass
-        raise KeyboardInterrupt
-
-    works = [lambda i=i: work(i) for i in range(5)]
-    with pytest.raises(KeyboardInterrupt), helped_by(in_turn), overlapping(works) as calls:
-        calls[0]()
-    left.set()
-    assert ended.wait(60) and steps == [] and sorted(begun) == list(range(threads.OVERLAPPING))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import astuple, fields
@@ -289,51 +288,6 @@ def test_workers_keep_no_features_of_refits_for_other_classes(
     model.fit(DaskBags.from_bags(make_bags(), n_chunks=2), np.arange(B) % 3, client=client)
     assert asked.count("_whitened") == 2  # parts
     assert asked.count("_build") == 2 * 3 * (1 + 5)  # classes, folds
-
-
-@pytest.mark.usefixtures("no_few_rows")
-@pytest.mark.parametrize("name", REFITTED)
-def test_refits_that_overlap_find_what_they_find_in_turn(
-    name: str, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind, more = REFITTED[name]
-    settings = more | ({} if kind is bw.MILogisticRegression else {"n_inducing": 8})
-    bags = make_bags()
-    parts = DaskBags.from_bags(bags, n_chunks=3).connect(client)
-    monkeypatch.setattr(candidates, "WHOLE_ROWS", 100)
-    monkeypatch.setattr(candidates, "SAMPLE_ROWS", 100)
-
-    def fitted() -> tuple[Any, list[tuple[str, int]], set[int]]:
-        heard: list[tuple[str, int]] = []
-        said_in: set[int] = set()
-
-        def note(stage: str, step: int, objective: float, seconds: float) -> None:
-            said_in.add(threading.get_ident())
-            if stage.startswith("calibration"):
-                heard.append((stage, step))
-
-        model = kind(random_state=0, bag_score="calibrated", **settings)
-        return model.fit(parts, callbacks=[note]), heard, said_in
-
-    found, steps, said_in = fitted()
-    monkeypatch.setattr("bagwise.core.threads.OVERLAPPING", 1)
-    in_turn, steps_in_turn, _ = fitted()
-    assert steps == steps_in_turn and said_in == {threading.get_ident()}
-    one, other = (m.left_out_bags_.logits for m in (found, in_turn))
-    np.testing.assert_allclose(one, other, rtol=1e-9)
-    np.testing.assert_allclose(found.predict_proba(bags), in_turn.predict_proba(bags), rtol=1e-9)
-
-
-@pytest.mark.usefixtures("no_few_rows")
-def test_a_callback_that_stops_one_of_the_refits_stops_the_fit(client: Any) -> None:
-    def stop(stage: str, step: int, objective: float, seconds: float) -> None:
-        if stage == "calibration 2 of 5":
-            raise KeyboardInterrupt
-
-    model = bw.ProbitVGPMIL(**SETTINGS, learn_hyperparameters=False, bag_score="calibrated")
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(DaskBags.from_bags(make_bags(), n_chunks=2), client=client, callbacks=[stop])
-    assert not hasattr(model, "posterior_")
 
 
 def breaks_down(part: Array) -> float:

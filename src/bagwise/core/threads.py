@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import lru_cache, partial
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,7 +28,6 @@ from threadpoolctl import ThreadpoolController
 # several times as much where something does (benchmarks/threads.py).
 SMALL_WORK = 1e9
 AHEAD = 2  # results for each thread that may wait for those before them
-OVERLAPPING = 3  # calls under way: helpers have steps of one or two while others are worked on here
 
 R = TypeVar("R")
 
@@ -204,96 +201,6 @@ def _hand_out(result: Any, error: Exception | None) -> Any:
     if error is not None:
         raise error
     return result
-
-
-Action = Callable[[], object]
-
-# Who does what a call is not to do in a thread of its own, such as to tell callbacks of a user.
-_WAITER: ContextVar[Callable[[Action], None] | None] = ContextVar("_WAITER", default=None)
-
-
-@contextmanager
-def overlapping(calls: Sequence[Callable[[], R]]) -> Iterator[Sequence[Callable[[], R]]]:
-    """Calls of which the next is under way before it is asked for, where there is a helper.
-
-    Each is a chain of steps that helpers do, with work for this process between them, in which they
-    would wait. All from the first on that is asked for are begun, in order. Where the context is
-    left early, those under way end at their next word `to_waiter`.
-
-    >>> with overlapping([lambda: 1, lambda: 2]) as calls:
-    ...     [call() for call in calls]
-    [1, 2]
-    """
-    if _HELPER.get() is None:
-        yield calls
-        return
-    pool, left = ThreadPoolExecutor(OVERLAPPING), threading.Event()
-    begun: dict[int, Callable[[], R]] = {}
-
-    def found(i: int) -> R:
-        if i not in begun:
-            begun.update((j, _begin(pool, calls[j], left)) for j in range(i, len(calls)))
-        return begun[i]()
-
-    with warnings.catch_warnings():  # what threads set aside by turns they may put back wrongly
-        try:
-            yield [partial(found, i) for i in range(len(calls))]
-        except Exception:  # after which a fit may go on
-            left.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-        finally:  # Ctrl-C does not wait for what nobody wants
-            left.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def to_waiter(action: Action) -> None:
-    """Do something in the thread that waits for the call that is under way, or else here."""
-    waiter = _WAITER.get()
-    if waiter is None:
-        action()
-    else:
-        waiter(action)
-
-
-def under_way() -> int:
-    """How many calls, of which this is one, share what memory there is."""
-    return 1 if _WAITER.get() is None else OVERLAPPING
-
-
-class _Unwanted(Exception):
-    """Nobody waits for a call any more."""
-
-
-def _begin(
-    pool: ThreadPoolExecutor, call: Callable[[], R], left: threading.Event
-) -> Callable[[], R]:
-    """Begin a call in a thread; what waits for it, and does what it says `to_waiter`."""
-    actions: SimpleQueue[Action | None] = SimpleQueue()
-    ignored = np.geterr()
-
-    def tell(action: Action) -> None:
-        if left.is_set():
-            raise _Unwanted
-        actions.put(action)
-
-    def run() -> R:
-        _WAITER.set(tell)
-        try:
-            with np.errstate(**ignored):
-                return call()
-        finally:
-            actions.put(None)
-
-    future = pool.submit(copy_context().run, run)
-
-    def wait() -> R:
-        while (action := actions.get()) is not None:
-            action()
-        actions.put(None)  # for whoever asks again
-        return future.result()
-
-    return wait
 
 
 @lru_cache(maxsize=1)

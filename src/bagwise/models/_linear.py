@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -126,9 +125,7 @@ class LinearMIL(CalibratedMIL, abstract=True):
             stage.store(self, found, found["posterior"])
             told = (self.posterior_.seed, monitor)
             refit = partial(refitted_linear, self, bags, T, counts, *told, reliability)
-            with warnings.catch_warnings():  # for all refits, some of which are made in threads
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
-                self._calibrate(bags, T, known, counts, reasons, *told, refit)
+            self._calibrate(bags, T, known, counts, reasons, *told, refit)
 
         session.do(work, monitor)
 

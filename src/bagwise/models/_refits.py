@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.bags import Bags
 from bagwise.bags.rows import blocks
@@ -31,7 +33,6 @@ from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.parameters import check_dtype, generator
 from bagwise.core.posteriors.averaged import AveragedPosterior
 from bagwise.core.posteriors.gaussian import Posterior
-from bagwise.core.threads import to_waiter, under_way
 from bagwise.core.warnings import warn_user
 from bagwise.distributed import DaskRows
 from bagwise.models._preparation import feature_budget
@@ -236,8 +237,6 @@ class Refits:
         self, member: Posterior, shared: SharedFeatures | None, kept: NDArray[np.intp]
     ) -> GaussianProcessMIL:
         refit = with_hyperparameters(self.model, member, np.isin(self.bags.bag_index, kept))
-        if self.model.memory_budget is not None:
-            refit.set_params(memory_budget=self.model.memory_budget / under_way())
         of_whole = OfWhole(member.shift, member.scale)
         if shared is not None:
             of_whole = replace(of_whole, Z=shared.Z, features=shared(kept))
@@ -265,8 +264,10 @@ def refitted_linear(
 ) -> Scorer:
     """A fit of a linear model to some of the bags, with what it has learned where it can."""
     refit = clone(model).set_params(**model._learned())
-    how = {} if reliability is None else {"reliability": reliability[kept]}
-    fit_part(refit, model, bags, T, counts, seed, monitor, kept, **how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
+        how = {} if reliability is None else {"reliability": reliability[kept]}
+        fit_part(refit, model, bags, T, counts, seed, monitor, kept, **how)
     return partial(scores, refit)
 
 
@@ -289,8 +290,7 @@ def fit_part(
     known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
 
     def hear(stage: str, step: int, objective: float, seconds: float) -> None:
-        # A refit that goes on begins anew.
-        to_waiter(partial(monitor.step, step, objective, dict))
+        monitor.step(step, objective, dict)  # a refit that goes on begins anew
 
     with refit._threads(part):
         refit._fit_bags(part, T, known, generator(seed), counts=counts, callbacks=[hear], **how)

@@ -20,7 +20,8 @@ from bagwise.core.inference.coupling import (
     coupling_gains,
     next_coupling,
 )
-from bagwise.core.inference.driver import Problem, Result, warn_if_constant
+from bagwise.core.inference.driver import Problem, Result
+from bagwise.core.inference.loop import warn_if_constant
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.passes import Sweeper
 from bagwise.core.inference.solvers import optimise

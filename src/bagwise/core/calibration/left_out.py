@@ -20,7 +20,6 @@ from bagwise.bags import Bags
 from bagwise.core.calibration.ranking import class_counts
 from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, log_odds
 from bagwise.core.likelihoods.targets import halves
-from bagwise.core.threads import overlapping
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -73,10 +72,10 @@ def left_out(
     folds = cut_folds(bags, T, seed)
     bag_scores, instance_logits = np.empty((len(bags), len(SCORES))), np.empty(bags.n_instances)
     n_folds = int(folds.max()) + 1
-    with overlapping([partial(_fold, bags, folds == k, refit) for k in range(n_folds)]) as works:
-        for k, work in enumerate(works):
-            scores = keep(f"calibration {k + 1} of {n_folds}", work)
-            bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
+    for k in range(n_folds):
+        work = partial(_fold, bags, folds == k, refit)
+        scores = keep(f"calibration {k + 1} of {n_folds}", work)
+        bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
     return LeftOut(bag_scores, instance_logits, folds, bags.sizes)
 
 

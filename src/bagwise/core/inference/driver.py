@@ -16,7 +16,7 @@ from bagwise.core.features import whitener
 from bagwise.core.inference.chains import GibbsResult, run_chains
 from bagwise.core.inference.hyper import EvidenceObjective, Hyperparameters, learn
 from bagwise.core.inference.laplace import Laplace
-from bagwise.core.inference.loop import Trace
+from bagwise.core.inference.loop import Trace, warn_if_constant
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import warn_unless_converged
 from bagwise.core.inference.passes import Sweeper, TrainingData
@@ -30,7 +30,7 @@ from bagwise.core.inference.solvers import (
     optimise,
     rough_optimum,
 )
-from bagwise.core.inference.stats import Chunk, Q, Sites, latent_mean, standard_q
+from bagwise.core.inference.stats import Q, Sites, standard_q
 from bagwise.core.inference.thinning import START_MEAN, some_bags, thin
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.linalg import NotPositiveDefiniteError
@@ -41,7 +41,6 @@ Array = NDArray[Any]
 LEARNING_ROWS = 10_000  # a few hyperparameters need no more instances than that, of many bags
 ROUGH_MODE = 1e-2  # relatively: a start from there ends as high as one from the mode itself
 GOOD_R_HAT = 1.05
-CONSTANT = 0.01  # in f: its probabilities then differ by less than .004
 
 
 @dataclass(frozen=True)
@@ -316,44 +315,3 @@ def _sample(
         )
     history = tuple(result.log_joint.mean(axis=0).tolist())
     return Result(result.as_q(h.c0), h.kernel, Trace(history, bool(mixed)), result)
-
-
-@dataclass(frozen=True)
-class _Range:
-    low: Array
-    high: Array
-
-    def __add__(self, other: _Range) -> _Range:
-        return _Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
-
-
-def _range_of_f(chunk: Chunk, q: Q) -> _Range:
-    mu = latent_mean(chunk, q)
-    return _Range(mu.min(), mu.max())
-
-
-def _range_of_features(chunk: Chunk) -> _Range:
-    return _Range(chunk.A.min(axis=0), chunk.A.max(axis=0))
-
-
-def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
-    """Say so where f is the same for training instances that differ: nothing was learned."""
-    found = sweeper.total(partial(_range_of_f, q=q))
-    if found.high - found.low >= CONSTANT:
-        return
-    features = sweeper.total(_range_of_features)
-    if np.max(features.high - features.low) <= 1e-9 * np.max(np.abs(features.high)):  # all alike
-        return
-    noise = (
-        ""
-        if np.isinf(likelihood.H)
-        else f"; H = {likelihood.H:g} explains the labels as wrong ones: use H=inf, or a larger H"
-    )
-    warnings.warn(
-        f"f is constant over the training instances (between {found.low:.4g} and "
-        f"{found.high:.4g}), so that the model has learned nothing about them; check that features "
-        "are informative and in a scale that suits the kernel (standardize=True), and learn the "
-        f"mean{noise}",
-        UserWarning,
-        stacklevel=2,
-    )

@@ -1,16 +1,25 @@
-"""The one convergence loop."""
+"""The one convergence loop, and warnings of what fits have come to."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from bagwise.core.inference.passes import Sweeper
+from bagwise.core.inference.stats import Chunk, Q, latent_mean
+from bagwise.core.likelihoods.at_least_one import BagLikelihood
+
+Array = NDArray[Any]
 S = TypeVar("S")
+
+CONSTANT = 0.01  # in f: its probabilities then differ by less than .004
 
 
 @dataclass(frozen=True)
@@ -80,4 +89,45 @@ def warn_not_converged(max_iter: int, tol: float, scale: str = "relative") -> No
         f"than tol={tol:g} ({scale}); raise max_iter or tol",
         ConvergenceWarning,
         stacklevel=3,
+    )
+
+
+@dataclass(frozen=True)
+class _Range:
+    low: Array
+    high: Array
+
+    def __add__(self, other: _Range) -> _Range:
+        return _Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+
+
+def _range_of_f(chunk: Chunk, q: Q) -> _Range:
+    mu = latent_mean(chunk, q)
+    return _Range(mu.min(), mu.max())
+
+
+def _range_of_features(chunk: Chunk) -> _Range:
+    return _Range(chunk.A.min(axis=0), chunk.A.max(axis=0))
+
+
+def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
+    """Say so where f is the same for training instances that differ: nothing was learned."""
+    found = sweeper.total(partial(_range_of_f, q=q))
+    if found.high - found.low >= CONSTANT:
+        return
+    features = sweeper.total(_range_of_features)
+    if np.max(features.high - features.low) <= 1e-9 * np.max(np.abs(features.high)):  # all alike
+        return
+    noise = (
+        ""
+        if np.isinf(likelihood.H)
+        else f"; H = {likelihood.H:g} explains the labels as wrong ones: use H=inf, or a larger H"
+    )
+    warnings.warn(
+        f"f is constant over the training instances (between {found.low:.4g} and "
+        f"{found.high:.4g}), so that the model has learned nothing about them; check that features "
+        "are informative and in a scale that suits the kernel (standardize=True), and learn the "
+        f"mean{noise}",
+        UserWarning,
+        stacklevel=2,
     )

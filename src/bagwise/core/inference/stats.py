@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,33 +56,31 @@ def standard_q(n_inducing: int, c0: float) -> Q:
 
 
 @dataclass(frozen=True)
-class Precision:
+class Sums:
+    """What is known of chunks together is the sum of what is known of each."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = ((getattr(self, own.name), getattr(other, own.name)) for own in fields(self))
+        return type(self)(*(one + another for one, another in pairs))
+
+
+@dataclass(frozen=True)
+class Precision(Sums):
     """The part of the statistics that depends on Lambda alone."""
 
     AtLA: Array  # (M, M) A' Lambda A
     AtL1: Array  # (M,) A' Lambda 1
     oneL1: float  # 1' Lambda 1
 
-    def __add__(self, other: Precision) -> Precision:
-        return Precision(self.AtLA + other.AtLA, self.AtL1 + other.AtL1, self.oneL1 + other.oneL1)
-
 
 @dataclass(frozen=True)
-class Stats:
+class Stats(Sums):
     """What a sweep gathers: additive over chunks."""
 
     AtEta: Array  # (M,) A' eta
     oneEta: float  # 1' eta
     bound: float  # ELBO terms of these bags at the incoming q
     precision: Precision
-
-    def __add__(self, other: Stats) -> Stats:
-        return Stats(
-            self.AtEta + other.AtEta,
-            self.oneEta + other.oneEta,
-            self.bound + other.bound,
-            self.precision + other.precision,
-        )
 
     def as_vector(self) -> Array:
         """What acceleration extrapolates."""
@@ -97,30 +95,20 @@ class Stats:
 
 
 @dataclass(frozen=True)
-class Slope:
+class Slope(Sums):
     """log p(T | m, c0) of some bags, with its gradient in (m, c0)."""
 
     log_prob: float
     gradient: Array  # (M + 1,)
 
-    def __add__(self, other: Slope) -> Slope:
-        return Slope(self.log_prob + other.log_prob, self.gradient + other.gradient)
-
 
 @dataclass(frozen=True)
-class Derivatives:
+class Derivatives(Sums):
     """log p(T | m, c0) of some bags, with gradient and negative Hessian in (m, c0)."""
 
     log_prob: float
     gradient: Array  # (M + 1,)
     neg_hessian: Array  # (M + 1, M + 1)
-
-    def __add__(self, other: Derivatives) -> Derivatives:
-        return Derivatives(
-            self.log_prob + other.log_prob,
-            self.gradient + other.gradient,
-            self.neg_hessian + other.neg_hessian,
-        )
 
 
 class LogLikelihood(Protocol):
