@@ -93,21 +93,24 @@ def warn_not_converged(max_iter: int, tol: float, scale: str = "relative") -> No
 
 
 @dataclass(frozen=True)
-class _Range:
+class Range:
+    """The least and the largest values of some chunks."""
+
     low: Array
     high: Array
 
-    def __add__(self, other: _Range) -> _Range:
-        return _Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+    def __add__(self, other: Range) -> Range:
+        return Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
-def _range_of_f(chunk: Chunk, q: Q) -> _Range:
+def _range_of_f(chunk: Chunk, q: Q) -> Range:
     mu = latent_mean(chunk, q)
-    return _Range(mu.min(), mu.max())
+    return Range(mu.min(), mu.max())
 
 
-def _range_of_features(chunk: Chunk) -> _Range:
-    return _Range(chunk.A.min(axis=0), chunk.A.max(axis=0))
+def range_of_features(chunk: Chunk) -> Range:
+    """Of each column of A."""
+    return Range(chunk.A.min(axis=0), chunk.A.max(axis=0))
 
 
 def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
@@ -115,7 +118,7 @@ def warn_if_constant(sweeper: Sweeper, q: Q, likelihood: BagLikelihood) -> None:
     found = sweeper.total(partial(_range_of_f, q=q))
     if found.high - found.low >= CONSTANT:
         return
-    features = sweeper.total(_range_of_features)
+    features = sweeper.total(range_of_features)
     if np.max(features.high - features.low) <= 1e-9 * np.max(np.abs(features.high)):  # all alike
         return
     noise = (

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.core.inference.loop import range_of_features
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper, TrainingData
-from bagwise.core.inference.stats import Chunk, FoldedLikelihood
+from bagwise.core.inference.stats import FoldedLikelihood
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.kernels import Kernel
 
@@ -94,21 +95,8 @@ class Design:
 
     def varying(self) -> Design:
         """Without constant columns, which would only repeat the intercept."""
-        found = self.data.one_pass(self.columns, _range)
+        found = self.data.one_pass(self.columns, range_of_features)
         return self.only(found.low < found.high)
-
-
-@dataclass(frozen=True)
-class _Range:
-    low: Array
-    high: Array
-
-    def __add__(self, other: _Range) -> _Range:
-        return _Range(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
-
-
-def _range(chunk: Chunk) -> _Range:
-    return _Range(np.min(chunk.A, axis=0), np.max(chunk.A, axis=0))
 
 
 @dataclass(frozen=True)
