@@ -18,6 +18,7 @@ RETRIES = 3  # of a part that fails, on any worker
 POLL = 5.0  # seconds between looks at whether there are workers at all, and at stuck tasks
 PATIENCE = 300.0  # seconds without a worker, or an answer of the scheduler, after which a fit ends
 FRESH = 1.0  # seconds in which passes take it that parts are where they were: Dask looks anyway
+KEPT = 0.1  # seconds for which results of passes are kept, to be let go of together
 
 _CONFIGURING = threading.Lock()
 
@@ -67,9 +68,11 @@ class Cluster:
     client: Any
     names: tuple[str, ...]
     kind: str = "part"  # of what is named
-    # Of a pass, kept until the next has begun: a client sends messages at most each 10 ms, and what
-    # a pass asks for must not wait behind the news that the results of the last may go.
-    _last_pass: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+    # When a pass began, and its futures. A client sends messages at most each 10 ms, and what quick
+    # passes ask for must not wait behind the news that the results of the last one may go.
+    _passes: list[tuple[float, list[Any]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
     _last_groups: list[_Groups] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -147,8 +150,15 @@ class Cluster:
             with _large_messages():
                 futures = self.client.map(function, groups, mine, pure=False, retries=RETRIES)
             work += zip(futures, groups, strict=True)
-            self._last_pass[:] = futures
+            self._keep(futures)
             return dict(zip(map(tuple, groups), self._results(futures), strict=True))
+
+    def _keep(self, futures: list[Any]) -> None:
+        """Keep what a pass has asked for until another one has been, a while later."""
+        now = time.monotonic()
+        if self._passes and now >= self._passes[0][0] + KEPT:
+            self._passes.clear()
+        self._passes.append((now, futures))
 
     def _groups(self, parts: Sequence[Any]) -> list[list[int]]:
         """Parts by the worker that has them, in as many groups as it has threads.

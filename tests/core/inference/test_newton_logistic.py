@@ -119,6 +119,25 @@ def test_curvature_is_kept_where_data_are_many() -> None:
     np.testing.assert_allclose(again.m, found.m, rtol=1e-9, atol=1e-12)
 
 
+def test_few_rows_of_many_tell_the_curvature() -> None:
+    """Where almost all instances are surely negative: the rows left out show in no other sum."""
+    rng = np.random.default_rng(0)
+    n_bags, size = 400, 50
+    X = rng.normal(size=(n_bags * size, 2))
+    X[::size][: n_bags // 2, 0] += 4
+    offsets = np.arange(n_bags + 1) * size
+    data = TrainingData(X, offsets, np.arange(n_bags) < n_bags // 2, None, 3000)
+    sweeper = Sweeper(data, whitener(RBF(4.0, 1.0), X[::999], 1e-6))
+    S, m = 0.1 * np.eye(len(sweeper.whitener.Z)), np.full(len(sweeper.whitener.Z), -1.5)
+    exact, some = (
+        LogJoint(GivenCovariance(make_sites(), S, of_many), sweeper, -9.0).expand(m)
+        for of_many in (False, True)
+    )
+    assert some.value == exact.value
+    np.testing.assert_array_equal(some.gradient, exact.gradient)
+    assert 0 < np.linalg.norm(some.P - exact.P, 2) < 0.2  # that of the prior is 1
+
+
 def test_variances_by_a_triangle() -> None:
     sweeper = make_sweeper()
     M = len(sweeper.whitener.Z)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
-from bagwise.core.likelihoods.targets import Targets, halves
+from bagwise.core.likelihoods.targets import FAINT, SecondOrder, Targets, halves
 from bagwise.core.links import Logistic
 from brute_force import central_difference
 
@@ -87,3 +87,49 @@ def test_curvature_is_the_second_derivative(likelihood: BagLikelihood, counts: n
         lambda x: float(np.trace(P_inv @ likelihood.curvature(x, found).counted().weigh(A))), z
     )
     np.testing.assert_allclose(curvature.trace_gradient(A, P_inv), expected, atol=1e-5)
+
+
+def many_rows(counts: np.ndarray | None = None) -> tuple[SecondOrder, np.ndarray]:
+    """Bags of 8, of whose rows the first bends little and the last hardly at all, and A."""
+    rng = np.random.default_rng(0)
+    sizes = np.full(1500, 8)
+    found = Targets(np.arange(1500) * 8, sizes, np.ones(1500, bool), counts=counts)
+    w = rng.choice([0.2, -0.1, 0.5, -0.3, 0.9], 12_000) * FAINT
+    w[rng.random(12_000) < 0.02] = -0.05
+    A = rng.normal(size=(12_000, 5)) * np.tile(np.arange(1.0, 9.0), 1500)[:, None]
+    return SecondOrder(found, np.ones(12_000), w, np.zeros(12_000), np.ones(1500)), A
+
+
+def test_faint_rows_stand_for_each_other() -> None:
+    """Wherever in their bags they are: rows in the same place of bags of eight may be alike."""
+    whole, A = many_rows()
+    some = whole.roughly(0)
+    clear = np.abs(whole.w) >= FAINT
+    np.testing.assert_array_equal(some.w[clear], whole.w[clear])
+    drawn = ~clear & (some.w != 0)
+    np.testing.assert_array_equal(some.w[drawn], 8 * whole.w[drawn])
+    assert np.mean(drawn[~clear]) == pytest.approx(1 / 8, abs=1e-3)
+    places = np.arange(12_000)[drawn] % 8
+    np.testing.assert_allclose(np.bincount(places) / len(places), 1 / 8, atol=0.01)
+    faint = np.where(clear, 0.0, whole.w)
+    error = np.sqrt(7 * (A**2).T @ (faint[:, None] ** 2 * A**2))  # as if drawn at random
+    assert np.all(np.abs(some.weigh(A) - whole.weigh(A)) < 5 * error)
+    assert some.g is whole.g and some.omega is whole.omega
+
+
+def test_which_faint_rows_are_drawn_is_no_matter_of_chunks() -> None:
+    whole, _ = many_rows()
+    later = SecondOrder(
+        Targets(np.arange(500) * 8, np.full(500, 8), np.ones(500, bool)),
+        *(part[8000:] for part in (whole.g, whole.w, whole.omega)),
+        np.ones(500),
+    )
+    np.testing.assert_array_equal(later.roughly(8000).w, whole.roughly(0).w[8000:])
+
+
+def test_rows_of_bags_that_count_often_are_not_faint() -> None:
+    counts = np.where(np.arange(1500) < 750, 100.0, 1.0)
+    whole, _ = many_rows(counts)
+    some = whole.roughly(0)
+    np.testing.assert_array_equal(some.w[:6000], whole.w[:6000])
+    assert np.mean(some.w[6000:] == 0) > 0.8

@@ -45,7 +45,7 @@ from bagwise.densities import Density, SmoothDensity
 Array = NDArray[Any]
 
 LAST_STEPS = 2  # one where data are many: rounding is all that another one sees
-CARRIED = ("radius", "gain", "worth")  # from one step to the next, besides q
+CARRIED = ("radius", "gain", "worth", "since", "before")  # from one step to the next, besides q
 
 
 class MixtureSites(Protocol):
@@ -69,6 +69,7 @@ class GivenCovariance:
 
     sites: MixtureSites
     S: Array
+    of_many: bool = False  # rows, so that those that bend it least need not all be looked at
     _variances: dict[int, Array] = field(default_factory=dict)  # of f, by chunk
 
     @cached_property
@@ -112,6 +113,7 @@ class GivenCovariance:
         g = labels.g + p - 0.5 - theta * mu
         w = labels.w - p * (1 - p) + theta + psi.theta_slope(xi) * mu**2
         second = SecondOrder(chunk.targets, g, w, labels.omega, labels.sign)
+        second = second.roughly(chunk.start) if self.of_many else second
         return projected(chunk.A, bound, second)
 
     def slope(self, chunk: Chunk, m: Array, c0: float) -> Slope:
@@ -136,10 +138,17 @@ class _State:
     given: GivenCovariance
     radius: float = START_RADIUS  # within which steps in m are trusted
     gain: float = np.inf  # of the last of them
-    worth: float = np.inf  # what the last new S gained
+    since: float = 0.0  # what they have gained since the last new S
+    before: float = 0.0  # and what they had when it was made
+    worth: float = np.inf  # what that S gained
     P: Array | None = None  # curvature in m that is kept for the next step
     slope: tuple[float, Array] | None = None  # value and gradient that go with it, for this S
     settled: bool = False
+
+    @property
+    def promise(self) -> float:
+        """What a new S would gain, if that grows as m does."""
+        return self.worth * self.since / self.before if self.before > 0 else self.worth
 
 
 class NewtonRefinement:
@@ -179,7 +188,7 @@ class NewtonRefinement:
             # Checkpoints of earlier versions have none: their radius is found anew.
             carried = {name: float(state[name]) for name in CARRIED if name in state}
             carried["P"] = state.get("P")
-        given = GivenCovariance(self.sites, q.S)
+        given = GivenCovariance(self.sites, q.S, self.sweeper.large)
         past = past or (self._elbo(q, given),)
         end, trace = converge(
             partial(self._step, tol=tol),
@@ -197,12 +206,12 @@ class NewtonRefinement:
         return end.q, trace
 
     def _step(self, state: _State, tol: float) -> _State:
-        """A new S where the last step in m gained no more than the last S, and a step in m."""
+        """A new S where that gains more than the last step in m did, and a step in m."""
         small = tol * max(abs(state.elbo), 1.0)
-        if state.gain <= state.worth:
+        if state.gain <= max(state.promise, small):
             state = self._with_new_S(state)
-        if max(state.gain, state.worth) <= small:
-            return self._settled(state)
+            if max(state.gain, state.worth) <= small:
+                return self._settled(state)
         target, here = self._target(state), self._here(state)
         found = self._newton_step(target, here, state)
         if found is None and here.kept:
@@ -245,12 +254,13 @@ class NewtonRefinement:
 
         Their gains are below the bound's precision, so that no search along them would tell.
         """
-        for _ in range(1 if self.sweeper.large else LAST_STEPS):
-            state = self._with_new_S(state)
+        for left in reversed(range(1 if self.sweeper.large else LAST_STEPS)):
             q = state.q
             top = Parabola(self._target(state).expand(q.m)).top
             if top is not None:
                 state = replace(state, q=replace(q, m=q.m + top))
+            if left:
+                state = self._with_new_S(state)
         return replace(state, elbo=self._elbo(state.q, state.given), settled=True)
 
     def _elbo(self, q: Q, given: GivenCovariance) -> float:
@@ -268,14 +278,17 @@ class NewtonRefinement:
         L = cholesky(P, name="P = I + A' Lambda A")
         new = replace(q, S=inverse_from_cholesky(L), log_det_S=-logdet_from_cholesky(L))
         worth = 0.5 * (float(np.sum(P * q.S)) - len(q.m) + new.log_det_S - q.log_det_S)
-        given = GivenCovariance(self.sites, new.S)
-        return replace(state, q=new, given=given, worth=worth, slope=None)
+        given = GivenCovariance(self.sites, new.S, self.sweeper.large)
+        return replace(
+            state, q=new, given=given, worth=worth, before=state.since, since=0.0, slope=None
+        )
 
 
 def _stepped(state: _State, m: Array, value: float, gain: float) -> _State:
     """The state after a step in m, without what was known of the bound before it."""
     q = replace(state.q, m=m)
-    return replace(state, q=q, elbo=value + _rest(q), gain=gain, P=None, slope=None)
+    since = state.since + gain
+    return replace(state, q=q, elbo=value + _rest(q), gain=gain, since=since, P=None, slope=None)
 
 
 def _rest(q: Q) -> float:
