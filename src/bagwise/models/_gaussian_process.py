@@ -253,6 +253,7 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
             verbose=self.verbose,
             chains=parts.chains,
             learn_H="H" in parts.learned,
+            refit=refit,
         )
         return result if parts.refine is None else parts.refine(problem, result, refit)
 

@@ -83,11 +83,13 @@ def fit_q(
     verbose: int = 0,
     chains: dict[str, int] | None = None,
     learn_H: bool = False,
+    refit: bool = False,
 ) -> Result:
     """Fit q(v); `mean=None` learns the constant mean.
 
     `anchor` and `prior_scale` are centre and spread of the prior of the kernel's log-parameters.
-    With `learn_H` the likelihood's H is where the search for it starts.
+    With `learn_H` the likelihood's H is where the search for it starts. A `refit` is part of a fit
+    that has been looked at.
     """
     learn_mean = mean is None
     start = Hyperparameters(kernel, START_MEAN if mean is None else mean)
@@ -123,7 +125,8 @@ def fit_q(
         limits["learn_mean"] = learn_mean and not needs_evidence
         from_mode = needs_evidence and problem.sites.plain_start_too
         result = _variational(problem, h, sweeper, limits, learn_H, from_mode)
-    warn_if_constant(sweeper, result.q, problem.likelihood)
+    if not refit:
+        warn_if_constant(sweeper, result.q, problem.likelihood)
     return result
 
 

@@ -18,7 +18,16 @@ from bagwise.core.inference.loop import Trace
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.inference.newton import Expansion, Summit, climb, warn_unless_converged
 from bagwise.core.inference.passes import Sweeper
-from bagwise.core.inference.stats import ClimbableSites, Derivatives, LogLikelihood, Q, Slope
+from bagwise.core.inference.stats import (
+    Chunk,
+    ClimbableSites,
+    Derivatives,
+    LogLikelihood,
+    Precision,
+    Q,
+    Slope,
+    Sums,
+)
 from bagwise.core.linalg import cholesky, inverse_from_cholesky, logdet_from_cholesky
 
 Array = NDArray[Any]
@@ -115,6 +124,19 @@ def watched_climb(
     return climb(target, x, **told, note=note, curvature=curvature)
 
 
+@dataclass(frozen=True)
+class Constants(Sums):
+    """What depends on neither m nor c0."""
+
+    precision: Precision
+    bound: float
+
+
+def before_all_steps(sites: ClimbableSites, chunk: Chunk) -> Constants:
+    """All that is to be known of a chunk besides its part of the log joint, in one pass."""
+    return Constants(sites.precision(chunk), sites.constant_bound(chunk))
+
+
 class NewtonAscent:
     """The optimal q(v) of a model whose Lambda does not depend on q."""
 
@@ -135,7 +157,8 @@ class NewtonAscent:
         state: State | None = None,
     ) -> tuple[Q, Trace]:
         """Climb from the mean of `q`, or on from `state`; the trace holds the ELBO."""
-        precision = self.sweeper.total(self.sites.precision)
+        given = self.sweeper.total(partial(before_all_steps, self.sites))
+        precision, rest = given.precision, given.bound
         L = cholesky(np.eye(len(q.m)) + precision.AtLA, name="P = I + A' Lambda A")
         S, log_det_S = inverse_from_cholesky(L), -logdet_from_cholesky(L)
         target = LogJoint(self.sites, self.sweeper, None if self.learn_mean else q.c0)
@@ -146,7 +169,6 @@ class NewtonAscent:
         if warn:
             warn_unless_converged(climbed, max_iter, tol)
         m, c0 = target.split(summit.v)
-        rest = self.sweeper.total(self.sites.constant_bound)
         at_zero = Q(np.zeros_like(m), S, c0, log_det_S)
         rest += self.sites.global_bound(at_zero, precision) - at_zero.kl()
         history = tuple(value + rest for value in climbed.history)
