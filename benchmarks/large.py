@@ -6,7 +6,7 @@ million: 1,100,000 x 128 float32 instances in 10,500 bags, M = 200: the fit, and
 of all bags with deviations. Unit: one (N x 128)(128 x 200) and one (N x 200)(200 x 200) product in
 float32.
 sweeps: 340,000 x 8 float64 instances in 10,000 bags, M = 200, mean -2, H = 100. When `VGPMIL` is
-within 1e-4 of its final ELBO, in sweeps.
+within 1e-4 of its final ELBO, in sweeps, such as it makes first for exact labels.
 Labels are drawn from the logistic model itself.
 """
 
@@ -72,9 +72,11 @@ def sweeps(clock: Clock) -> None:
     X, bags, Z = synthetic(340_000, 8, 10_000, np.float64)
     square = product_time(X, M, clock)
     fitted, times, start = timed(bw.VGPMIL(H=100.0, **settings(Z)), bags, clock)
-    plain = [t for t, stage, _ in times if stage == "vi"]
+    plain = [t for t, stage, _ in times if stage == "warm start"]  # with exact labels
     sweep = float(np.min(np.diff(plain)))
-    near = next(t for t, _, elbo in times if elbo >= fitted.elbo_ - 1e-4 * abs(fitted.elbo_))
+    least = fitted.elbo_ - 1e-4 * abs(fitted.elbo_)
+    own = [(t, elbo) for t, stage, elbo in times if not stage.startswith("warm start")]
+    near = next(t for t, elbo in own if elbo >= least)
     print(
         f"sweeps: {sweep:.2f} s per sweep, {sweep / square:.1f} products of {square:.2f} s; within "
         f"1e-4 after {(near - start) / sweep:.0f} sweeps' worth of time, features included",
