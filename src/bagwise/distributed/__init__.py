@@ -12,7 +12,7 @@ worker is lost, Dask reads its parts again elsewhere.
 """
 
 from bagwise.distributed.bags import DaskBags, connected, helped_by_workers
-from bagwise.distributed.cluster import PartError
+from bagwise.distributed.faults import PartError
 from bagwise.distributed.passes import DistributedData, training_data
 from bagwise.distributed.rows import DaskRows
 

@@ -13,26 +13,23 @@ from operator import add
 from typing import Any
 
 from bagwise.core.linalg import BREAKDOWNS
+from bagwise.distributed.faults import (
+    RETRIES,
+    BrokenPartError,
+    LonelyError,
+    PartError,
+    PartFault,
+    failure,
+    faults_of,
+    last_attempt,
+)
 
-RETRIES = 3  # of a part that fails, on any worker
 POLL = 5.0  # seconds between looks at whether there are workers at all, and at stuck tasks
 PATIENCE = 300.0  # seconds without a worker, or an answer of the scheduler, after which a fit ends
 FRESH = 1.0  # seconds in which passes take it that parts are where they were: Dask looks anyway
 KEPT = 0.1  # seconds for which results of passes are kept, to be let go of together
 
 _CONFIGURING = threading.Lock()
-
-
-class PartError(RuntimeError):
-    """A part of distributed bags failed on its workers, again and again."""
-
-
-class BrokenPartError(PartError, FloatingPointError):
-    """Numbers broke down on a part, as they may in a local fit."""
-
-
-class LonelyError(PartError):
-    """A cluster has had no workers for long."""
 
 
 def check_client(client: Any) -> Any:
@@ -194,16 +191,16 @@ class Cluster:
             yield
         except PartError:
             raise
-        except _PartFault as fault:
+        except PartFault as fault:
             i, last, broke_down = fault.args
             if broke_down:
-                raise BrokenPartError(_last_attempt(self._named([i]), last)) from fault
-            raise PartError(_last_attempt(self._named([i]), last)) from fault
+                raise BrokenPartError(last_attempt(self._named([i]), last)) from fault
+            raise PartError(last_attempt(self._named([i]), last)) from fault
         except (Exception, asyncio.CancelledError) as error:
             if failed := [parts for future, parts in work if future.status == "error"]:
                 if isinstance(error, BREAKDOWNS):
-                    raise BrokenPartError(_failure(self._named(failed[0]), error)) from error
-                raise PartError(_failure(self._named(failed[0]), error)) from error
+                    raise BrokenPartError(failure(self._named(failed[0]), error)) from error
+                raise PartError(failure(self._named(failed[0]), error)) from error
             gone = [parts for future, parts in work if future.status in ("cancelled", "lost")]
             lost = isinstance(error, OSError | asyncio.CancelledError) or is_closed(self.client)
             if not gone and not lost:
@@ -295,20 +292,6 @@ def _free_stuck(dask_scheduler: Any) -> None:
     dask_scheduler.transitions(runnable, stimulus_id="bagwise-free-stuck")
 
 
-def _last_attempt(named: str, last: str) -> str:
-    return (
-        f"{named} failed on its worker in the last of {RETRIES + 1} attempts at the parts there, "
-        f"with {last}"
-    )
-
-
-def _failure(named: str, last: BaseException) -> str:
-    return (
-        f"{named} failed on its workers {RETRIES + 1} times, the last time with "
-        f"{type(last).__name__}: {last}"
-    )
-
-
 @contextmanager
 def _large_messages() -> Iterator[None]:
     """Dask warns of messages above 10 MB, which posteriors and samples of bags may be."""
@@ -319,23 +302,10 @@ def _large_messages() -> Iterator[None]:
         yield
 
 
-class _PartFault(Exception):
-    """Number of a part that a function failed on, how, and whether numbers broke down."""
-
-
-@contextmanager
-def _faults_of(i: int) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        how = f"{type(error).__name__}: {error}"
-        raise _PartFault(i, how, isinstance(error, BREAKDOWNS)) from error
-
-
 def _sum_over(function: Callable[[Any], Any], numbers: list[int], parts: list[Any]) -> Any:
     total = None
     for i, part in zip(numbers, parts, strict=True):
-        with _faults_of(i):
+        with faults_of(i):
             result = function(part)
         total = result if total is None else total + result
     return total
@@ -346,7 +316,7 @@ def _list_over(
 ) -> list[Any]:
     found = []
     for i, part in zip(numbers, parts, strict=True):
-        with _faults_of(i):
+        with faults_of(i):
             found.append(function(part, told[i]))
     return found
 
