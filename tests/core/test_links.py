@@ -249,3 +249,10 @@ def test_logs_of_infinite_and_short_numbers(z: np.ndarray) -> None:
     exact = Probit().log_cost_and_hazard(z.astype(np.float64))
     np.testing.assert_array_equal([cost, hazard], exact)
     assert np.all(np.diff(cost) > 0) and np.all(np.diff(hazard) > 0)
+
+
+def test_probabilities_at_the_end_of_the_numbers_have_deviations() -> None:
+    """About 1e-308: their inverse is no number."""
+    found = Logistic().moments(np.linspace(37_000, 38_600, 50), np.full(50, 1e6))
+    assert np.all(np.isfinite(found.log_ratio)) and np.all(np.isfinite(found.std))
+    assert np.all(np.diff(found.log_positive) > -1e-9) and np.all(np.diff(found.log_negative) < 0)

@@ -80,29 +80,27 @@ def inverse_lower(L: Array) -> Array:
     return inverse
 
 
-def inverse_and_pivots(B: Array) -> tuple[Array, Array]:
-    """``B^-1`` of many positive definite matrices (B, n, n), and the diagonal of ``L^-1``, B = LL'.
+def inverse_factors(B: Array) -> Array:
+    """``L^-1`` of many positive definite matrices (B, n, n) at a time, B = LL', by halves.
 
-    By halves: of a matrix [[P, C'], [C, R]] what is inverted are P and R - C P^-1 C'.
+    Of [[P, C'], [C, R]] those of P and R - WW' are inverted, W = C K' with the inverse factor K of
+    P. Inverses of whole blocks would take less time, but lose digits with each level where B is ill
+    conditioned.
 
-    >>> inverse_and_pivots(np.array([[[4.0, 2.0], [2.0, 2.0]]]))
-    (array([[[ 0.5, -0.5],
-            [-0.5,  1. ]]]), array([[0.5, 1. ]]))
+    >>> inverse_factors(np.array([[[4.0, 2.0], [2.0, 2.0]]]))
+    array([[[ 0.5,  0. ],
+            [-0.5,  1. ]]])
     """
     n = B.shape[-1]
     if n <= SMALLEST_MATRIX:
-        L = np.linalg.cholesky(B)
-        return np.linalg.inv(B), 1 / L[:, range(n), range(n)]
+        return np.tril(np.linalg.inv(np.linalg.cholesky(B)))
     k = n // 2
-    C = B[:, k:, :k]
-    P_inv, first = inverse_and_pivots(B[:, :k, :k])
-    CP = C @ P_inv
-    inverse = np.empty_like(B)
-    inverse[:, k:, k:], second = inverse_and_pivots(B[:, k:, k:] - CP @ C.transpose(0, 2, 1))
-    inverse[:, k:, :k] = -(inverse[:, k:, k:] @ CP)
-    inverse[:, :k, k:] = inverse[:, k:, :k].transpose(0, 2, 1)
-    inverse[:, :k, :k] = P_inv - CP.transpose(0, 2, 1) @ inverse[:, k:, :k]
-    return inverse, np.concatenate([first, second], axis=1)
+    inverse = np.zeros_like(B)
+    first = inverse[:, :k, :k] = inverse_factors(B[:, :k, :k])
+    W = B[:, k:, :k] @ first.transpose(0, 2, 1)
+    second = inverse[:, k:, k:] = inverse_factors(B[:, k:, k:] - W @ W.transpose(0, 2, 1))
+    inverse[:, k:, :k] = -(second @ W) @ first
+    return inverse
 
 
 def inverse_from_cholesky(L: Array) -> Array:

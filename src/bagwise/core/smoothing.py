@@ -26,6 +26,7 @@ TILTED_AT_ONCE = 2**12
 TRAPEZOID_WIDTHS = (1.0, 3.0, 9.0)  # classes of single averages, each with steps 0.8 / width
 REACH = 8.0  # standard deviations on either side of an integrand's mode
 NODES_AT_ONCE = 2**17  # times instances, 1 MiB
+NEARLY_GONE = 1e-300  # a probability whose inverse is a number
 WIDEST = 44.8  # beyond which exp(r) leaves the numbers, and moments of single averages take over
 
 
@@ -156,7 +157,7 @@ def wide_logistic(distance: Array, sd: Array) -> tuple[Array, Array]:
         density += weight * np.exp(-0.5 * x**2 - LOG_SQRT_2PI) / sd
     # Beyond all numbers either the Gaussian's tail decides or that of the sigmoid.
     tail = np.where(distance > sd**2, 0.5 * sd**2 - distance, special.log_ndtr(-distance / sd))
-    gone = first <= 0
+    gone = first < NEARLY_GONE
     first = np.where(gone, 1.0, first)
     relative = np.maximum(1 - density / first, first) / first - 1  # E[p]^2 <= E[p^2] <= E[p]
     with np.errstate(divide="ignore"):

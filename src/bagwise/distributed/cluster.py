@@ -83,11 +83,19 @@ class Cluster:
         What is computed from a result is computed where the result is, so that this balances
         all later work. Dask by itself places calls that look short as they come.
         """
-        slots = [w for w, threads in self.threads().items() for _ in range(threads)]
+        return self._dealt(self._slots(), calls, *arguments)
+
+    def _slots(self) -> list[str]:
+        """The worker of each thread."""
+        return [w for w, threads in self.threads().items() for _ in range(threads)]
+
+    def _dealt(
+        self, slots: list[str], calls: Sequence[Callable[..., Any]], *told: Any
+    ) -> list[Any]:
         return [
             self.client.submit(
                 call,
-                *arguments,
+                *told,
                 workers=[slots[i % len(slots)]] if slots else None,
                 allow_other_workers=bool(slots),  # if the worker is lost
                 pure=False,
@@ -116,9 +124,10 @@ class Cluster:
         """
         function = work.args[0] if isinstance(work, partial) else work
         own = replace(self, names=(function.__name__,) * len(items), kind="call")
+        calls, slots = [partial(_with_common, work, item) for item in items], own._slots()
         with _large_messages():
             shared = own.submit(same, common)
-            futures = own.deal([partial(_with_common, work, item) for item in items], shared)
+            futures = own._dealt(slots, calls, shared)
         return [partial(own._one, future, i) for i, future in enumerate(futures)]
 
     def _one(self, future: Any, i: int) -> Any:

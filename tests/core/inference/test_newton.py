@@ -233,3 +233,29 @@ def test_warnings_say_why_a_climb_ended() -> None:
         warn_unless_converged(Trace((0.0, 1.0), False), 1, 1e-3)
     with pytest.warns(ConvergenceWarning, match=r"ended after 1 steps.*no step gained"):
         warn_unless_converged(Trace((0.0, 1.0), False), 50, 1e-3)
+
+
+def test_a_whole_step_that_failed_is_not_tried_again() -> None:
+    asked: list[tuple[str, float]] = []
+
+    def hill(v: np.ndarray) -> tuple[float, np.ndarray]:
+        return float(-np.logaddexp(v, -v).sum() - 0.05 * v @ v), -np.tanh(v) - 0.1 * v
+
+    class Watched:
+        def value(self, v: np.ndarray) -> float:
+            asked.append(("value", float(v[0])))
+            return hill(v)[0]
+
+        def expand(self, v: np.ndarray) -> Expansion:
+            asked.append(("expand", float(v[0])))
+            return Expansion(v, *hill(v), np.diag(1.1 - np.tanh(v) ** 2))
+
+    def slope(v: np.ndarray) -> tuple[float, np.ndarray]:
+        asked.append(("slope", float(v[0])))
+        return hill(v)
+
+    found = climb(Watched(), np.array([-4.0]), max_iter=50, tol=1e-12, slope=slope)
+    assert found.trace.converged and abs(found.v[0]) < 1e-6
+    assert asked[1][0] == "slope" and asked[2] == ("value", pytest.approx((asked[1][1] - 4) / 2))
+    whole = [v for kind, v in asked if kind == "slope"]
+    assert not {v for kind, v in asked if kind == "value"} & set(whole)

@@ -22,7 +22,7 @@ from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Logistic
 from bagwise.datasets import make_digit_bags
 from bagwise.densities import Gamma, HyperbolicSecant
-from bagwise.kernels import RBF
+from bagwise.kernels import RBF, Linear
 from bagwise.models.vgpmil import LogisticSites
 from brute_force import central_difference, random_known
 
@@ -117,6 +117,25 @@ def test_curvature_is_kept_where_data_are_many() -> None:
     again, same, _ = refined(sweeper, state=heard[at])
     np.testing.assert_allclose(same.history, trace.history, rtol=1e-12)
     np.testing.assert_allclose(again.m, found.m, rtol=1e-9, atol=1e-12)
+
+
+def test_a_saddle_is_no_end_where_curvature_was_kept() -> None:
+    """Which of two instances is positive stays open as long as no step tells them apart."""
+    data = TrainingData(
+        np.array([[1.0, 0.5], [1.0, -0.5], [1.0, 0.0]]),
+        np.array([0, 2, 3]),
+        np.array([True, False]),
+    )
+    sweeper = Sweeper(data, whitener(Linear(16.0), np.eye(2), 1e-9))
+    start = Q(np.array([3.0, 0.0]), np.eye(2), -1.0, 0.0)
+    bounds = []
+    for sweeper.large in (False, True):
+        q, trace = NewtonRefinement(make_sites(), sweeper, ()).run(start, max_iter=200, tol=1e-8)
+        assert trace.converged
+        P = LogJoint(GivenCovariance(make_sites(), q.S), sweeper, -1.0).expand(q.m).P
+        assert np.linalg.eigvalsh(P)[0] > 0.1
+        bounds.append(trace.history[-1])
+    assert bounds[1] == pytest.approx(bounds[0], rel=1e-7)
 
 
 def test_few_rows_of_many_tell_the_curvature() -> None:

@@ -178,3 +178,25 @@ def test_given_features_take_the_place_of_computed_ones() -> None:
         rows = slice(OFFSETS[own], OFFSETS[own] + len(found.kt))
         np.testing.assert_array_equal(found.A, 2 * A[rows])
         np.testing.assert_array_equal(found.kt, kt[rows])
+
+
+def test_parts_of_large_data_check_their_float32_as_the_whole_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part that a worker has may be small by itself."""
+    monkeypatch.setattr("bagwise.core.inference.passes.FEATURE_ROWS", 10)
+    asked: list[int] = []
+
+    class Counting(type(WHITENER)):  # type: ignore[misc]
+        def __call__(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            asked.append(len(X))
+            A, kt = super().__call__(X)
+            return A, kt
+
+    counting = Counting(WHITENER.kernel, WHITENER.Z, WHITENER.L, WHITENER.L_inv)
+    data = TrainingData(X, OFFSETS, T, chunk_size=1000)
+    source = FeatureSource(data, counting, np.float32)
+    assert not source.large
+    chunk = source.chunk(0)
+    np.testing.assert_allclose(chunk.A, WHITENER(X)[0], atol=1e-5)
+    assert chunk.A.dtype == np.float32 and sum(asked[1:]) >= 3 * 8  # of three blocks

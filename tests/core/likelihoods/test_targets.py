@@ -103,7 +103,7 @@ def many_rows(counts: np.ndarray | None = None) -> tuple[SecondOrder, np.ndarray
 def test_faint_rows_stand_for_each_other() -> None:
     """Wherever in their bags they are: rows in the same place of bags of eight may be alike."""
     whole, A = many_rows()
-    some = whole.roughly(0)
+    some = whole.roughly(np.ones(12_000), 0)
     clear = np.abs(whole.w) >= FAINT
     np.testing.assert_array_equal(some.w[clear], whole.w[clear])
     drawn = ~clear & (some.w != 0)
@@ -124,12 +124,22 @@ def test_which_faint_rows_are_drawn_is_no_matter_of_chunks() -> None:
         *(part[8000:] for part in (whole.g, whole.w, whole.omega)),
         np.ones(500),
     )
-    np.testing.assert_array_equal(later.roughly(8000).w, whole.roughly(0).w[8000:])
+    squares = np.random.default_rng(1).uniform(0.5, 2, 12_000)
+    found = later.roughly(squares[8000:], 8000).w
+    np.testing.assert_array_equal(found, whole.roughly(squares, 0).w[8000:])
 
 
 def test_rows_of_bags_that_count_often_are_not_faint() -> None:
     counts = np.where(np.arange(1500) < 750, 100.0, 1.0)
     whole, _ = many_rows(counts)
-    some = whole.roughly(0)
+    some = whole.roughly(np.ones(12_000), 0)
+    np.testing.assert_array_equal(some.w[:6000], whole.w[:6000])
+    assert np.mean(some.w[6000:] == 0) > 0.8
+
+
+def test_rows_of_large_features_are_not_faint() -> None:
+    whole, _ = many_rows()
+    squares = np.where(np.arange(12_000) < 6000, 100.0, 1.0)
+    some = whole.roughly(squares, 0)
     np.testing.assert_array_equal(some.w[:6000], whole.w[:6000])
     assert np.mean(some.w[6000:] == 0) > 0.8

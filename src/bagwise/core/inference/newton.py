@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +120,10 @@ def climb(
         gain = float(here.gradient @ step)  # twice that of a Newton step
         promise = gain / max(abs(here.value), 1.0)
         arrived = promise <= tol
-        ahead = None if slope is None or arrived else end_of_step(slope, here, step, gain)
+        ahead, values, first = None, cast(LogDensity, density), 1.0
+        if slope is not None and not arrived and try_cholesky(here.P) is not None:
+            ahead = end_of_step(slope, here, step, gain)
+            values, first = alone, 0.5  # the whole step has been tried
         if ahead is not None:
             shorter = promised(ahead) <= SHORTER * gain
             here = ahead if shorter else finite_expansion(density, ahead.v)
@@ -136,7 +139,7 @@ def climb(
                 if curvature
                 else checked(replace(here, v=last, value=alone.value(last)))
             )
-        elif (found := line_search(density, here, step, gain)) is not None:
+        elif (found := line_search(values, here, step, gain, first)) is not None:
             here = finite_expansion(density, found[0])
         elif promise <= PRECISION:
             arrived = True
@@ -161,10 +164,8 @@ def climb(
 def end_of_step(slope: Slope, here: Expansion, step: Array, gain: float) -> Expansion | None:
     """Where Newton's step leads, with the curvature that it has shown; None if it gains little.
 
-    `gain` is g's. The curvature has to be positive definite, and stays so.
+    `gain` is g's. P has to be positive definite, and stays so.
     """
-    if try_cholesky(here.P) is None:
-        return None
     end = here.v + step
     value, gradient = slope(end)
     if not value >= here.value + 1e-4 * gain:
@@ -222,10 +223,12 @@ def warn_unless_converged(trace: Trace, max_iter: int, tol: float) -> None:
 
 
 def line_search(
-    density: LogDensity, here: Expansion, step: Array, slope: float
+    density: LogDensity, here: Expansion, step: Array, slope: float, rate: float = 1.0
 ) -> tuple[Array, float] | None:
-    """The longest of step, step/2, step/4, ... that gains enough (Armijo); None if none does."""
-    rate = 1.0
+    """The longest of step, step/2, step/4, ... that gains enough (Armijo); None if none does.
+
+    `rate` is the share of the step that is tried first.
+    """
     for _ in range(30):
         candidate = here.v + rate * step
         new = density.value(candidate)

@@ -44,7 +44,6 @@ from bagwise.densities import Density, SmoothDensity
 
 Array = NDArray[Any]
 
-LAST_STEPS = 2  # one where data are many: rounding is all that another one sees
 CARRIED = ("radius", "gain", "worth", "since", "before")  # from one step to the next, besides q
 
 
@@ -113,7 +112,7 @@ class GivenCovariance:
         g = labels.g + p - 0.5 - theta * mu
         w = labels.w - p * (1 - p) + theta + psi.theta_slope(xi) * mu**2
         second = SecondOrder(chunk.targets, g, w, labels.omega, labels.sign)
-        second = second.roughly(chunk.start) if self.of_many else second
+        second = second.roughly(chunk.squares, chunk.start) if self.of_many else second
         return projected(chunk.A, bound, second)
 
     def slope(self, chunk: Chunk, m: Array, c0: float) -> Slope:
@@ -211,7 +210,7 @@ class NewtonRefinement:
         if state.gain <= max(state.promise, small):
             state = self._with_new_S(state)
             if max(state.gain, state.worth) <= small:
-                return self._settled(state)
+                return self._last_step(state, small)
         target, here = self._target(state), self._here(state)
         found = self._newton_step(target, here, state)
         if found is None and here.kept:
@@ -249,19 +248,29 @@ class NewtonRefinement:
         m, value = found or (here.v, here.value)
         return replace(_stepped(state, m, value, value - here.value), radius=radius)
 
-    def _settled(self, state: _State) -> _State:
-        """The end: steps in full, by which the error left in m and S becomes its square.
+    def _last_step(self, state: _State, small: float) -> _State:
+        """The end: a step in full, by which the error left in m becomes its square.
 
-        Their gains are below the bound's precision, so that no search along them would tell.
+        Its gain is below the bound's precision, so that no search along it would tell. Curvature
+        that was kept, or that some rows stood for, does not decide that this is no saddle: where
+        that of all rows promises more, the climb goes on.
         """
-        for left in reversed(range(1 if self.sweeper.large else LAST_STEPS)):
-            q = state.q
-            top = Parabola(self._target(state).expand(q.m)).top
+        target, here = self._target(state), self._of_all_rows(state)
+        top = Parabola(here).top
+        if top is None or 0.5 * float(here.gradient @ top) > small:
+            return self._trusted_step(target, here, state)
+        state = replace(state, q=replace(state.q, m=here.v + top))
+        if not self.sweeper.large:  # there, rounding is all that another one sees
+            state = self._with_new_S(state)
+            top = Parabola(self._of_all_rows(state)).top
             if top is not None:
-                state = replace(state, q=replace(q, m=q.m + top))
-            if left:
-                state = self._with_new_S(state)
+                state = replace(state, q=replace(state.q, m=state.q.m + top))
         return replace(state, elbo=self._elbo(state.q, state.given), settled=True)
+
+    def _of_all_rows(self, state: _State) -> Expansion:
+        """The bound at the present m with its own curvature."""
+        given = replace(state.given, of_many=False)
+        return LogJoint(given, self.sweeper, state.q.c0).expand(state.q.m)
 
     def _elbo(self, q: Q, given: GivenCovariance) -> float:
         return LogJoint(given, self.sweeper, q.c0).value(q.m) + _rest(q)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import Any, Protocol, TypeVar
 
@@ -202,8 +202,6 @@ class FeatureSource:
         self.dtype = usual if dtype is None else np.dtype(dtype)
         self.feature_bytes = size * self.dtype.itemsize
         self.effort = whitener.effort
-        if self.dtype == np.float32 and isinstance(whitener, Whitener):
-            self.whitener = in_single_precision(whitener)
 
     def __len__(self) -> int:
         return len(self.data.cuts) - 1
@@ -228,15 +226,22 @@ class FeatureSource:
         graph = None if data.graph is None else data.graph[rows][:, rows]
         return Chunk(kept, A, kt, data.targets(first, last), self.start + rows.start, graph)
 
+    @cached_property
+    def _compute(self) -> Features:
+        """The whitener, in float32 where that is what is kept and it will do."""
+        if self.dtype == np.float32 and isinstance(self.whitener, Whitener):
+            return in_single_precision(self.whitener)
+        return self.whitener
+
     def _features(self, X: Array) -> tuple[Array, Array]:
         """A and kt, by blocks whose float64 stays in a core's memory, of many bags at a time."""
-        if not self.large:
-            A, kt = self.whitener(X)
+        if not self.large and self.dtype == np.float64:
+            A, kt = self._compute(X)
             return self._cast(A), self._cast(kt)
         A = np.empty((len(X), len(self.whitener)), dtype=self.dtype)
         kt = np.empty(len(X), dtype=self.dtype)
         for rows in blocks(len(X), FEATURE_ROWS):
-            A[rows], kt[rows] = self.whitener(X[rows])
+            A[rows], kt[rows] = self._compute(X[rows])
         return A, kt
 
     def _cast(self, x: Array) -> Array:

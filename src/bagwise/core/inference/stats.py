@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -33,6 +34,11 @@ class Chunk:
     targets: Targets
     start: int = 0  # first row in the whole data
     graph: Any = None  # sparse (n, n) neighbours, for coupled models
+
+    @cached_property
+    def squares(self) -> Array:
+        """|a_n|^2, (n,)."""
+        return np.einsum("nm,nm->n", self.A, self.A)
 
 
 @dataclass(frozen=True)

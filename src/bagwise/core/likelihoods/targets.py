@@ -14,7 +14,7 @@ from bagwise.core.linalg import weighted_gram
 
 Array = NDArray[Any]
 
-FAINT = 2.5e-4  # |w| of rows that bend the log-likelihood least; instances in doubt have up to 0.25
+FAINT = 2.5e-4  # |w| |a|^2 of rows that bend the log joint least, which v ~ N(0, I) bends by 1
 STANDS_FOR = 8  # faint rows, one of them
 GOLDEN = 0.5 * (np.sqrt(5) - 1)  # its multiples, modulo 1, are even along any progression
 
@@ -138,14 +138,14 @@ class SecondOrder:
         g, w = targets.counted_rows(self.g), targets.counted_rows(self.w)
         return replace(self, g=g, w=w, omega=root * self.omega)
 
-    def roughly(self, start: int) -> Self:
-        """The same in which one of eight faint rows stands for all eight.
+    def roughly(self, squares: Array, start: int) -> Self:
+        """The same, for features with |a|^2 = `squares`: of faint rows one in eight stands for all.
 
         Very many of them bend the log joint about as much as v ~ N(0, I) does, together, and those
         that are drawn tell that to some hundredths of both. `start` is the number of the first row
         in the whole data: neither chunks nor workers decide which are drawn.
         """
-        faint = np.abs(self.targets.counted_rows(self.w)) < FAINT
+        faint = np.abs(self.targets.counted_rows(self.w)) * squares < FAINT
         drawn = (np.arange(start, start + len(faint)) * GOLDEN) % 1 < 1 / STANDS_FOR
         return replace(self, w=np.where(faint, np.where(drawn, STANDS_FOR * self.w, 0), self.w))
 

@@ -11,14 +11,13 @@ trusted and points take over (`core/posteriors/joint.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.linalg import inverse_and_pivots
+from bagwise.core.linalg import inverse_factors
 from bagwise.core.links import Link, Moments, Tilt
 from bagwise.core.residuals import Stack, stacks
 
@@ -204,7 +203,9 @@ def _fit(link: Link, mu: Array, C: Array, own: Flags, tau: Array, nu: Array, pow
     root = np.sqrt(tau)
     B = C * root[:, :, None] * root[:, None, :]
     B[:, each, each] += 1.0
-    V, pivots, sound = _inverses(B)
+    L_inv, sound = _factors(B)
+    pivots = L_inv[:, each, each]
+    V = L_inv.transpose(0, 2, 1) @ L_inv
     share = V[:, each, each]
     inverse_root = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
     V *= inverse_root[:, :, None]
@@ -219,18 +220,19 @@ def _fit(link: Link, mu: Array, C: Array, own: Flags, tau: Array, nu: Array, pow
     return _Fit(V, pivots, share, variance, mean, shift, cavity_variance, removed, tilt)
 
 
-def _inverses(B: Array) -> tuple[Array, Array, Flags]:
-    """Inverses and pivots, and which matrices have them: sites beyond all digits may not."""
+def _factors(B: Array) -> tuple[Array, Flags]:
+    """Inverse factors, and which matrices have them: sites beyond all digits may not."""
+    sound = np.ones(len(B), dtype=bool)
     try:
-        return *inverse_and_pivots(B), np.ones(len(B), dtype=bool)
+        return inverse_factors(B), sound
     except np.linalg.LinAlgError:
-        V, pivots = np.tile(np.eye(B.shape[1]), (len(B), 1, 1)), np.ones(B.shape[:2])
-        sound = np.zeros(len(B), dtype=bool)
+        L_inv = np.tile(np.eye(B.shape[1]), (len(B), 1, 1))
         for i in range(len(B)):
-            with suppress(np.linalg.LinAlgError):
-                V[i : i + 1], pivots[i : i + 1] = inverse_and_pivots(B[i : i + 1])
-                sound[i] = True
-        return V, pivots, sound
+            try:
+                L_inv[i : i + 1] = inverse_factors(B[i : i + 1])
+            except np.linalg.LinAlgError:
+                sound[i] = False
+        return L_inv, sound
 
 
 def _some(fit: _Fit, bags: Flags) -> _Fit:
