@@ -14,7 +14,7 @@ from bagwise.core.linalg import weighted_gram
 
 Array = NDArray[Any]
 
-FAINT = 2.5e-4  # |w| |a|^2 of rows that bend the log joint least, which v ~ N(0, I) bends by 1
+FAINT = 1e-3  # |w| |a|^2 of rows that bend the log joint least, which v ~ N(0, I) bends by 1
 STANDS_FOR = 8  # faint rows, one of them
 GOLDEN = 0.5 * (np.sqrt(5) - 1)  # its multiples, modulo 1, are even along any progression
 
