@@ -46,7 +46,7 @@ MOST_LINES = 350  # of a file
 MOST_ROOMS = 19
 
 # Files that a fit may go through; to be lowered as they get fewer, never raised without need.
-MOST_CROSSED = {"files_of_fit": 55, "files_of_command": 83}
+MOST_CROSSED = {"files_of_fit": 56, "files_of_command": 84}
 
 OPTIONAL = [
     "torch",

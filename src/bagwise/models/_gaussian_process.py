@@ -38,6 +38,7 @@ from bagwise.models._refits import OfWhole, Refits, model_so_far
 
 Array = NDArray[Any]
 
+MANY_FEATURES = 30  # so many may hide what matters in a direction of little variance
 FITTED = (
     "classes_",
     "n_features_in_",
@@ -125,6 +126,11 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         }
         settings = [setting for setting, is_so in done.items() if not is_so]
         settings.append(f"more inducing points (n_inducing={2 * self.n_inducing})")
+        if self.n_features_in_ >= MANY_FEATURES:
+            settings.append(
+                "whitened principal components as features where directions of little variance "
+                "may matter"
+            )
         return ", ".join([*settings, "another model (MIRVM where few of many features matter)"])
 
     def _fit_bags(

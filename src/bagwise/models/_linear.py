@@ -61,11 +61,6 @@ class LinearMIL(CalibratedMIL, abstract=True):
     _stage: str = "evidence"  # what callbacks are told
     _whole: ClassVar[str | None] = None  # why nothing is calibrated, whatever the bags
 
-    _remedies = (
-        "kernel=bagwise.kernels.RBF() where no straight line parts the instances, another model "
-        "(ProbitVGPMIL)"
-    )
-
     def __init__(
         self,
         *,
@@ -96,6 +91,15 @@ class LinearMIL(CalibratedMIL, abstract=True):
         self.chunk_size = chunk_size
         self.random_state = random_state
         self.verbose = verbose
+
+    @property
+    def _remedies(self) -> str:
+        """What may help where bags are ranked near chance."""
+        curved = "kernel=bagwise.kernels.RBF() where no straight line parts the instances"
+        counts = (
+            () if self.standardize is False else ("standardize=False of counts or frequencies",)
+        )
+        return ", ".join([curved, *counts, "another model (ProbitVGPMIL)"])
 
     def _fit_bags(
         self,

@@ -106,6 +106,20 @@ def test_remedies_are_arguments_of_the_model(cls: type) -> None:
     assert named <= set(cls().get_params()) and "inducing" not in str(caught[0].message)
 
 
+def test_many_features_may_be_whitened() -> None:
+    wide = np.random.default_rng(0).normal(size=(80, 40))
+    bags = bw.Bags.from_arrays(wide, np.repeat(np.arange(20), 4), np.arange(20) % 2)
+    for X, named in ((wide, True), (wide[:, :5], False)):
+        model = bw.ProbitVGPMIL(**FAST)
+        model.n_features_in_ = bags.with_X(X).n_features
+        assert ("whitened principal components" in model._remedies) is named
+
+
+def test_standardised_counts_are_named_unless_they_are_as_they_were() -> None:
+    assert "standardize=False" in bw.MILogisticRegression()._remedies
+    assert "standardize" not in bw.MILogisticRegression(standardize=False)._remedies
+
+
 @pytest.mark.filterwarnings("error::bagwise.NearChanceWarning")
 def test_probabilities_that_round_to_one_are_no_ties() -> None:
     """Positive bags have more of what makes all of them certain."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy import special
 
+import bagwise as bw
 from bagwise.core.linalg import inverse_factors
 from bagwise.core.links import LINKS, Link, Probit
-from bagwise.core.posteriors import propagation
+from bagwise.core.posteriors import bag_covariances, feature_posterior, propagation
+from bagwise.core.posteriors.bag_covariances import LowRank, Whole
 from bagwise.core.posteriors.feature_posterior import FeaturePosterior
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.propagation import Interaction, propagate
@@ -48,7 +51,55 @@ def by_quadrature(link: Link, n: int, v: float, rho: float, mu: float, power: in
 def alike(link: Link, n: int, v: float, rho: float, mu: float, power: int) -> Interaction:
     C = v * (rho * np.ones((1, n, n)) + (1 - rho) * np.eye(n))
     with np.errstate(all="ignore"):
-        return propagate(link, np.full((1, n), mu), C, np.ones((1, n), dtype=bool), power)
+        return propagate(link, np.full((1, n), mu), Whole(C), np.ones((1, n), dtype=bool), power)
+
+
+@each_link
+@each_power
+def test_few_directions_are_a_shorter_way_to_the_same(link: str, power: int) -> None:
+    """Also where some bags are filled up with rows that are not theirs."""
+    rng = np.random.default_rng(0)
+    own = np.arange(40) < np.array([40, 25, 40, 3])[:, None]
+    G = rng.normal(size=(4, 40, 3)) * np.array([0.3, 1.0, 3.0, 1.0])[:, None, None] * own[..., None]
+    mu = np.where(own, rng.normal(-2.0, 1.0, size=(4, 40)), 0.0)
+    told = (LINKS[link](), mu)
+    with np.errstate(all="ignore"):  # as in `bag_moments`
+        whole = propagate(*told, Whole(G @ G.transpose(0, 2, 1)), own, power)
+        low = propagate(*told, LowRank(G), own, power)
+    assert np.array_equal(whole.converged, low.converged) and whole.converged.sum() >= 3
+    for one, other in zip(vars(whole).values(), vars(low).values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-10)
+
+
+def test_linear_models_predict_the_same_by_the_shorter_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 60, 40)
+    bags = bw.Bags.from_list([rng.normal(size=(n, 4)) for n in sizes], y=np.arange(40) % 2)
+    model = bw.MILogisticRegression(
+        alpha=1.0, bag_score="joint", instance_score="posterior", random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bw.NearChanceWarning)
+        model.fit(bags)
+    short = model.predict_proba(bags, return_std=True)
+    monkeypatch.setattr(feature_posterior, "LOW_RANK", np.inf)
+    whole = model.predict_proba(bags, return_std=True)
+    for one, other in zip(short, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-7)
+
+
+def test_small_sites_of_few_directions_keep_their_digits() -> None:
+    """Of bags whose positives are rare: what their instances have in common is of second order."""
+    G = np.random.default_rng(0).normal(size=(1, 6, 2))
+    C = (G @ G.transpose(0, 2, 1))[0]
+    tau = np.full((1, 6), 1e-7)
+    others = C - np.diag(np.diagonal(C))
+    expected = -0.5 * 1e-14 * np.sum(others**2)  # of log prod (B^-1)_nn |B|, to second order
+    for form in (Whole(C[None]), LowRank(G)):
+        found = form.under(tau).log_excess[0]
+        assert found == pytest.approx(-expected, abs=1e-3 * abs(expected) + 5e-15)
 
 
 def trusted(found: Interaction, log_p0: np.ndarray) -> bool:
@@ -201,7 +252,7 @@ def test_company_of_huge_features_takes_no_digits() -> None:
 
 def test_matrices_without_a_factor_leave_their_bags_untrusted() -> None:
     B = np.stack([np.eye(2), np.array([[1.0, 2.0], [2.0, 1.0]])])
-    L_inv, sound = propagation._factors(B)
+    L_inv, sound = bag_covariances._factors(B)
     assert sound.tolist() == [True, False]
     assert np.all(np.isfinite(L_inv))
 

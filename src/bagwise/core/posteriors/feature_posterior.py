@@ -17,11 +17,12 @@ from bagwise.core.inference.passes import bag_cuts, by_chunk, rows_per_chunk
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.bag_scores import Predicted, joined, within_bounds
 from bagwise.core.links import LINKS, Link, Moments, log_expm1
+from bagwise.core.posteriors.bag_covariances import Covariances, LowRank, Whole
 from bagwise.core.posteriors.given_labels import BagDraws, BagLabels, given_labels
 from bagwise.core.posteriors.joint import PROPAGATED, STAGES, joint_moments
 from bagwise.core.posteriors.points import Draws, Latents, ordered_root, standard_normal
 from bagwise.core.posteriors.propagation import bag_moments
-from bagwise.core.residuals import covariances, factor_residuals, rows_that_matter
+from bagwise.core.residuals import Stack, covariances, factor_residuals, rows_that_matter
 from bagwise.kernels import Kernel
 
 Array = NDArray[Any]
@@ -29,6 +30,7 @@ Array = NDArray[Any]
 LABEL_DRAWS = 1024  # of f, for probabilities given labels
 OF_VARIANCE = 0.05  # of a bag's P0: what rows that are left out of its covariances may add to it
 MOST_LOG_RATIO = 50.0
+LOW_RANK = 2  # rows of a bag for each direction of v, from which on these take less time
 
 
 class LatentMoments(NamedTuple):
@@ -155,7 +157,7 @@ class FeaturePosterior(ABC):
         if stages[0] == PROPAGATED:
             stages = stages[1:]
             if self.propagates and np.any(left):
-                found, first, too = self._propagated(X, A, latent, starts, alone, second)
+                found, first, too = self._propagated(X, A, kt, latent, starts, alone, second)
                 left &= ~(first & (too | (not second)))
         if np.any(left):
             rows, begins = np.repeat(left, sizes), np.cumsum(sizes[left]) - sizes[left]
@@ -171,6 +173,7 @@ class FeaturePosterior(ABC):
         self,
         X: Array,
         A: Array,
+        kt: Array,
         latent: LatentMoments,
         starts: Array,
         alone: Moments,
@@ -184,6 +187,13 @@ class FeaturePosterior(ABC):
         mean, variance, AS = latent
         kernel, rows, own = self.residual_kernel(X, A)
         left = own - AS  # Cov(f) = K - A A' + A S A'
+        few = kernel is None and not np.any(kt)  # directions of v are all that f has
+
+        def of(stack: Stack) -> Covariances:
+            if few and stack.own.shape[1] > LOW_RANK * len(self.m):
+                return LowRank((A[stack.rows] @ self._S_root) * stack.own[:, :, None])
+            return Whole(covariances(kernel, rows, left, A, variance, stack))
+
         effect = np.exp(0.5 * log_expm1(np.minimum(alone.log_ratio, MOST_LOG_RATIO)))
         return bag_moments(
             self.link_function,
@@ -191,7 +201,7 @@ class FeaturePosterior(ABC):
             mean,
             starts,
             rows_that_matter(effect, starts, X, OF_VARIANCE),
-            lambda stack: covariances(kernel, rows, left, A, variance, stack),
+            of,
             second=second,
         )
 

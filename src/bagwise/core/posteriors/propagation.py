@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.core.linalg import inverse_factors
 from bagwise.core.links import Link, Moments, Tilt
+from bagwise.core.posteriors.bag_covariances import Covariances, UnderSites, matrices_times
 from bagwise.core.residuals import Stack, stacks
 
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ def bag_moments(
     mean: Array,
     starts: Array,
     matter: tuple[Array, Array],
-    covariances: Callable[[Stack], Array],
+    covariances: Callable[[Stack], Covariances],
     *,
     second: bool,
 ) -> tuple[Moments, Flags, Flags]:
@@ -94,11 +94,8 @@ class Interaction:
 class _Fit:
     """Gaussian posteriors of f under sites, and what is tilted in the places of these."""
 
-    V: Array  # (B, w, w) covariance of f
-    pivots: Array  # (B, w) diagonal of L^-1, B = I + tau^(1/2) C tau^(1/2) = L L'
-    share: Array  # (B, w) of the cavity's precision in that of f_n: (B^-1)_nn
-    variance: Array
-    mean: Array
+    V: UnderSites  # covariance of f
+    mean: Array  # (B, w)
     shift: Array  # mean - mu
     cavity_variance: Array
     removed: Array  # mean - cavity mean
@@ -108,7 +105,7 @@ class _Fit:
 def propagate(
     link: Link,
     mu: Array,
-    C: Array,
+    C: Covariances,
     own: Flags,
     power: int = 1,
     start: tuple[Array, Array] | None = None,
@@ -117,17 +114,16 @@ def propagate(
 
     A bag stops by its own error, so that its answer does not depend on its company.
     """
-    variance = np.diagonal(C, axis1=1, axis2=2)
-    alone = link.tilted(mu, variance, power).where(own)
+    alone = link.tilted(mu, C.variance, power).where(own)
     # Rounding must not leave sites that are none: variances follow from their precisions.
-    floor = np.where(own, NO_SITE / np.maximum(variance, NO_SITE), 0.0)
-    tau, nu = _matched(alone, mu, variance, floor) if start is None else start
+    floor = np.where(own, NO_SITE / np.maximum(C.variance, NO_SITE), 0.0)
+    tau, nu = _matched(alone, mu, C.variance, floor) if start is None else start
     tau, nu = _nearer(link, mu, C, own, tau, nu, floor, power)
     value, size = np.full((2, len(mu)), np.nan)
     converged, last = np.zeros(len(mu), dtype=bool), np.full(len(mu), np.inf)
     left = np.flatnonzero(np.all(np.isfinite(tau + nu), axis=1))
     for _ in range(MOST_STEPS):
-        fit = _fit(link, mu[left], C[left], own[left], tau[left], nu[left], power)
+        fit = _fit(link, mu[left], C.of(left), own[left], tau[left], nu[left], power)
         new = _matched(fit.tilt, fit.mean - fit.removed, fit.cavity_variance, floor[left])
         error = _error(fit, new[0] - tau[left], new[1] - nu[left])
         done = error < TOLERANCE
@@ -147,7 +143,7 @@ def propagate(
 def _nearer(
     link: Link,
     mu: Array,
-    C: Array,
+    C: Covariances,
     own: Flags,
     tau: Array,
     nu: Array,
@@ -159,22 +155,19 @@ def _nearer(
     B = d^(1/2) (I + F) d^(1/2), d its diagonal: where F is small, (B^-1)_nn is about
     (1 + sum_j F_nj^2) / d_n, and means follow from Jacobi's iteration.
     """
-    w = mu.shape[1]
-    variance = np.diagonal(C, axis1=1, axis2=2)
-    squares = C * C
-    squares[:, range(w), range(w)] = 0.0
+    variance = C.variance
     weak, shift, new = None, np.zeros_like(mu), (tau, nu)
     for _ in range(ROUGH_STEPS):
         t, n = new
         d = 1 + t * variance
-        others = _times(squares, t / d) / d
+        others = C.others_times(t / d) / d
         if weak is None:
             weak = np.sum(t * others, axis=1) < WEAK  # |F|^2: Jacobi's iteration converges
             if not np.any(weak):
                 return tau, nu
         v = np.maximum(variance - others, 0.5 * variance) / d
         for _ in range(2):
-            shift = shift + (_times(C, n - t * (mu + shift)) - shift) / d
+            shift = shift + (C.times(n - t * (mu + shift)) - shift) / d
         mean = mu + shift
         cavity = v / np.maximum(1 - t * v, 1e-10)
         before = mean - cavity * (n - t * mean)
@@ -194,54 +187,23 @@ def _matched(tilt: Tilt, mean: Array, variance: Array, floor: Array) -> tuple[Ar
     return tau, (tilt.slope + mean * tilt.curvature) / kept
 
 
-def _fit(link: Link, mu: Array, C: Array, own: Flags, tau: Array, nu: Array, power: int) -> _Fit:
-    """The posterior V = (C^-1 + tau)^-1 by B, which has an inverse even where C has none.
-
-    Its diagonal is (1 - (B^-1)_nn) / tau_n, beside it V is -tau^(-1/2) B^-1 tau^(-1/2).
-    """
-    each = range(mu.shape[1])
-    root = np.sqrt(tau)
-    B = C * root[:, :, None] * root[:, None, :]
-    B[:, each, each] += 1.0
-    L_inv, sound = _factors(B)
-    pivots = L_inv[:, each, each]
-    V = L_inv.transpose(0, 2, 1) @ L_inv
-    share = V[:, each, each]
-    inverse_root = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
-    V *= inverse_root[:, :, None]
-    V *= -inverse_root[:, None, :]
-    variance = np.where(sound[:, None], (1 - share) * inverse_root**2, np.nan)
-    V[:, each, each] = variance
-    cavity_variance = variance / share
-    shift = _times(V, nu - tau * mu)
+def _fit(
+    link: Link, mu: Array, C: Covariances, own: Flags, tau: Array, nu: Array, power: int
+) -> _Fit:
+    V = C.under(tau)
+    cavity_variance = V.variance / V.share
+    shift = V.times(nu - tau * mu)
     mean = mu + shift
     removed = cavity_variance * (nu - tau * mean)
     tilt = link.tilted(mean - removed, cavity_variance, power).where(own)
-    return _Fit(V, pivots, share, variance, mean, shift, cavity_variance, removed, tilt)
-
-
-def _factors(B: Array) -> tuple[Array, Flags]:
-    """Inverse factors, and which matrices have them: sites beyond all digits may not."""
-    sound = np.ones(len(B), dtype=bool)
-    try:
-        return inverse_factors(B), sound
-    except np.linalg.LinAlgError:
-        L_inv = np.tile(np.eye(B.shape[1]), (len(B), 1, 1))
-        for i in range(len(B)):
-            try:
-                L_inv[i : i + 1] = inverse_factors(B[i : i + 1])
-            except np.linalg.LinAlgError:
-                sound[i] = False
-        return L_inv, sound
+    return _Fit(V, mean, shift, cavity_variance, removed, tilt)
 
 
 def _some(fit: _Fit, bags: Flags) -> _Fit:
-    own = {name: value[bags] for name, value in vars(fit).items() if name != "tilt"}
-    return _Fit(**own, tilt=Tilt(*(x[bags] for x in fit.tilt)))
-
-
-def _times(matrices: Array, vectors: Array) -> Array:
-    return np.asarray((matrices @ vectors[:, :, None])[:, :, 0])
+    own = {
+        name: getattr(fit, name)[bags] for name in ("mean", "shift", "cavity_variance", "removed")
+    }
+    return _Fit(V=fit.V.of(bags), tilt=Tilt(*(x[bags] for x in fit.tilt)), **own)
 
 
 def _error(fit: _Fit, tau_step: Array, nu_step: Array) -> Array:
@@ -249,20 +211,18 @@ def _error(fit: _Fit, tau_step: Array, nu_step: Array) -> Array:
 
     Many sites that are each nearly right may be far off together.
     """
-    variance = np.maximum(fit.variance, 1e-300)
-    of_means = np.abs(_times(fit.V, nu_step - tau_step * fit.mean)) / np.sqrt(variance)
-    of_variances = np.abs(_times(fit.V * fit.V, tau_step)) / variance
+    variance = np.maximum(fit.V.variance, 1e-300)
+    of_means = np.abs(fit.V.times(nu_step - tau_step * fit.mean)) / np.sqrt(variance)
+    of_variances = np.abs(fit.V.squares_times(tau_step)) / variance
     return np.max(np.maximum(of_means, of_variances), axis=1)
 
 
 def _log_mass(fit: _Fit, tau: Array, nu: Array) -> Array:
-    """EP's log P0: sum_n log E P_n + [(nu - tau m)(m - cavity mean - shift) - log(1 + q_n)] / 2.
-
-    1 + q_n = (B^-1)_nn / (L^-1)_nn^2: nothing cancels where sites are small.
+    """EP's log P0, sum_n [log E P_n + (nu - tau m)(m - cavity mean - shift) / 2 - log(B^-1)_nn / 2]
+    - log |B| / 2.
     """
     linear = (nu - tau * fit.mean) * (fit.removed - fit.shift)
-    logs = fit.tilt.log_mass + 0.5 * linear - 0.5 * np.log(fit.share / fit.pivots**2)
-    return np.asarray(logs.sum(axis=1))
+    return np.asarray((fit.tilt.log_mass + 0.5 * linear).sum(axis=1) - 0.5 * fit.V.log_excess)
 
 
 def _cumulants(fit: _Fit) -> tuple[Array, Array]:
@@ -271,12 +231,12 @@ def _cumulants(fit: _Fit) -> tuple[Array, Array]:
     c_l is the l-th cumulant of a tilted density, (cavity variance)^l times the l-th derivative.
     """
     each = range(fit.mean.shape[1])
-    V = fit.V / fit.share[:, :, None]  # cavity variances are V_ii / share
-    V /= fit.share[:, None, :]
+    V = fit.V.matrix() / fit.V.share[:, :, None]  # cavity variances are V_ii / share
+    V /= fit.V.share[:, None, :]
     V[:, each, each] = 0.0
     powers = V * V
     powers *= V
-    third = np.einsum("bi,bi->b", fit.tilt.third, _times(powers, fit.tilt.third)) / 12
+    third = np.einsum("bi,bi->b", fit.tilt.third, matrices_times(powers, fit.tilt.third)) / 12
     powers *= V
-    fourth = np.einsum("bi,bi->b", fit.tilt.fourth, _times(powers, fit.tilt.fourth)) / 48
+    fourth = np.einsum("bi,bi->b", fit.tilt.fourth, matrices_times(powers, fit.tilt.fourth)) / 48
     return third + fourth, np.abs(third) + np.abs(fourth)
