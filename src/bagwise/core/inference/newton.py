@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +120,8 @@ def climb(
         gain = float(here.gradient @ step)  # twice that of a Newton step
         promise = gain / max(abs(here.value), 1.0)
         arrived = promise <= tol
-        ahead, values, first = None, cast(LogDensity, density), 1.0
+        values: LogDensity = density
+        ahead, first = None, 1.0
         if slope is not None and not arrived and try_cholesky(here.P) is not None:
             ahead = end_of_step(slope, here, step, gain)
             values, first = alone, 0.5  # the whole step has been tried

@@ -260,7 +260,7 @@ class NewtonRefinement:
         if top is None or 0.5 * float(here.gradient @ top) > small:
             return self._trusted_step(target, here, state)
         state = replace(state, q=replace(state.q, m=here.v + top))
-        if not self.sweeper.large:  # there, rounding is all that another one sees
+        if not self.sweeper.large:  # of large data, rounding is all that another one sees
             state = self._with_new_S(state)
             top = Parabola(self._of_all_rows(state)).top
             if top is not None:
