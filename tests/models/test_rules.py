@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.core.calibration.candidates import bags_to_judge
+from bagwise.core.calibration.judged import bags_to_judge
 from bagwise.core.inference.driver import Problem, learning_data
 from bagwise.core.inference.passes import TrainingData
 from bagwise.core.inference.thinning import some_bags

@@ -16,12 +16,10 @@ from bagwise.core.calibration.candidates import (
     HANDICAP,
     Candidate,
     Fitting,
-    JudgedBags,
-    bags_to_judge,
     height_and_area,
     judge,
 )
-from bagwise.core.calibration.judged import JudgedKernel
+from bagwise.core.calibration.judged import JudgedBags, JudgedKernel, bags_to_judge
 from bagwise.core.calibration.left_out import LeftOut
 from bagwise.core.inference.monitor import Monitor, State
 from bagwise.core.likelihoods.count_rule import CountRule

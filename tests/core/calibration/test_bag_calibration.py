@@ -422,7 +422,7 @@ def test_other_errors_of_a_fold_are_not_swallowed(monkeypatch: pytest.MonkeyPatc
     def broken(*arguments: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bagwise.models._refits.Refits.__call__", broken)
+    monkeypatch.setattr("bagwise.models._refits.GaussianRefits.__call__", broken)
     model = bw.ProbitVGPMIL(**LEARNED)
     with pytest.raises(ZeroDivisionError):
         model.fit(BAGS)

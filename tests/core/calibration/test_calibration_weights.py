@@ -9,16 +9,16 @@ import pytest
 
 import bagwise as bw
 from bagwise.core.calibration import candidates as judging
+from bagwise.core.calibration import judged as judged_by
 from bagwise.core.calibration import left_out as leaving
 from bagwise.core.calibration.bags import calibrate, calibrate_with_means, size_slopes
 from bagwise.core.calibration.candidates import (
     Candidate,
     Fitting,
-    JudgedBags,
-    bags_to_judge,
     log_likelihood,
 )
 from bagwise.core.calibration.instances import calibrate_instances
+from bagwise.core.calibration.judged import JudgedBags, bags_to_judge
 from bagwise.core.calibration.left_out import LeftOut, bags_to_leave_out
 from bagwise.core.calibration.pooled import PooledBags, fit_pooled, left_out_logits
 from bagwise.core.calibration.ranking import check_ranking
@@ -121,7 +121,7 @@ def test_candidates_are_judged_by_bags_as_they_count() -> None:
 def test_bags_that_count_nothing_judge_nothing(
     whole_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "WHOLE_ROWS", whole_rows)
+    monkeypatch.setattr(judged_by, "WHOLE_ROWS", whole_rows)
     bags = bags_of(np.arange(B))
     known = np.where(np.repeat(COUNTS, bags.sizes) > 0, 0.0, 1.0) * np.repeat(T, bags.sizes)
     judged = bags_to_judge(bags, T, known, 0, COUNTS)

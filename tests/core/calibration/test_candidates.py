@@ -11,10 +11,10 @@ import pytest
 
 import bagwise as bw
 from bagwise.core.calibration import candidates as judging
+from bagwise.core.calibration import judged as judged_by
 from bagwise.core.calibration.candidates import (
     Candidate,
     Fitting,
-    bags_to_judge,
     judge,
     left_out_logits,
     log_likelihood,
@@ -22,7 +22,9 @@ from bagwise.core.calibration.candidates import (
 from bagwise.core.calibration.judged import (
     LEAST_WEIGHT,
     POWER,
+    JudgedBags,
     JudgedKernel,
+    bags_to_judge,
     choice_line,
     weights_of,
 )
@@ -227,9 +229,9 @@ def test_a_fit_goes_on_after_the_candidates_that_were_judged(tmp_path: Path) -> 
 
 
 def test_many_instances_are_judged_by_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "WHOLE_ROWS", 300)
-    monkeypatch.setattr(judging, "SAMPLE_ROWS", 200)
-    monkeypatch.setattr(judging, "ROWS_PER_BAG", 10)
+    monkeypatch.setattr(judged_by, "WHOLE_ROWS", 300)
+    monkeypatch.setattr(judged_by, "SAMPLE_ROWS", 200)
+    monkeypatch.setattr(judged_by, "ROWS_PER_BAG", 10)
     bags = linear_bags()
     T = np.asarray(bags.y) == 1
     judged = bags_to_judge(bags, T, None, 0)
@@ -249,7 +251,7 @@ def test_scores_are_those_of_fits_without_the_bag() -> None:
     judged = bags_to_judge(bags, T, None, 0)
     before = judging.left_out_of(one, judged, fitting)
     out = judged.folds == 0
-    other = judging.JudgedBags(judged.bags, np.where(out, ~T, T), None, judged.folds, judged.whole)
+    other = JudgedBags(judged.bags, np.where(out, ~T, T), None, judged.folds, judged.whole)
     after = judging.left_out_of(one, other, fitting)
     np.testing.assert_allclose(after.bag_scores[out], before.bag_scores[out], atol=2e-3)
     assert np.max(np.abs(after.bag_scores[~out] - before.bag_scores[~out])) > 0.1
@@ -273,9 +275,9 @@ def test_refits_by_downdate_are_those_from_scratch(monkeypatch: pytest.MonkeyPat
     judging.left_out_of(one, judged, fitting)
     for k, quick in enumerate(list(found)):
         kept = np.flatnonzero(judged.folds != k)
-        part = judging.JudgedBags(bags[kept], T[kept], None, judged.folds[kept], True)
+        part = JudgedBags(bags[kept], T[kept], None, judged.folds[kept], True)
         features = fitting.features(one, part)
-        v = fitting.mode(features, np.zeros(features.A.shape[1]))
+        v = fitting.mode(fitting.log_joint(features), np.zeros(features.A.shape[1]))
         slow = fitting.posterior(one, v, fitting.precision(features))
         np.testing.assert_allclose(quick.m, slow.m, atol=1e-6)
         np.testing.assert_allclose(quick.S, slow.S, atol=1e-6)

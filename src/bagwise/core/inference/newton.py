@@ -102,14 +102,17 @@ def climb(
     curvature: bool = True,
     slope: Slope | None = None,
     begun: Expansion | None = None,
+    rough: bool = False,
+    still: float = -np.inf,
 ) -> Summit:
     """Newton steps with a line search; damped where P is indefinite, and saddles are left.
 
     A density without a maximum is climbed up to `enough`, which is no convergence. `past` is the
     history up to `v` of a climb that goes on, and `begun` what it had there if P was kept; `note`
-    hears of every step. Unless its `curvature` is asked for, P of the summit may be that of the
-    point before the last step. Where value and gradient are to be had for much less, by `slope`,
-    P is kept while steps shrink.
+    hears of every step. P of the summit may be that of the point before the last step, where that
+    step promises at most `still` or no `curvature` is asked for. Where value and gradient are
+    to be had for much less, by `slope`, P is kept while steps shrink; a `rough` climb may end
+    with it.
     """
     alone, density = density, OnePass(density)
     here = begun or finite_expansion(density, v)
@@ -128,7 +131,7 @@ def climb(
         if ahead is not None:
             shorter = promised(ahead) <= SHORTER * gain
             here = ahead if shorter else finite_expansion(density, ahead.v)
-        elif here.kept:  # which says neither that no step gains, nor that this is no saddle
+        elif here.kept and not (rough and arrived):  # which does not say that this is no saddle
             here = finite_expansion(density, here.v)
             continue
         elif arrived:
@@ -137,7 +140,7 @@ def climb(
             last = here.v + step
             here = (
                 finite_expansion(density, last)
-                if curvature
+                if curvature and promise > still
                 else checked(replace(here, v=last, value=alone.value(last)))
             )
         elif (found := line_search(values, here, step, gain, first)) is not None:
@@ -157,7 +160,7 @@ def climb(
             print(f"Newton {len(history) - 1:3d}  log joint {here.value:.6f}")
         if note is not None:
             note(here, history)
-    if here.kept and curvature:  # the steps have run out
+    if here.kept and curvature:  # the steps have run out, or were enough
         here = finite_expansion(density, here.v)
     return Summit(here.v, here.P, history[-1], Trace(tuple(history), converged))
 

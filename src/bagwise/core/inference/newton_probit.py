@@ -61,8 +61,16 @@ class LogJoint:
 
     def expand(self, x: Array) -> Expansion:
         """The same with gradient and P = -Hessian."""
+        return self.expansion(x, self.derivatives(x))
+
+    def derivatives(self, x: Array) -> Derivatives:
+        """log p(T | m, c0) with its derivatives in (m, c0)."""
         m, c0 = self.split(x)
-        found = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
+        found: Derivatives = self.sweeper.total(partial(self.likelihood.derivatives, m=m, c0=c0))
+        return found
+
+    def expansion(self, x: Array, found: Derivatives) -> Expansion:
+        """The log joint about x, of which the derivatives of the likelihood are known."""
         k = len(x)
         P = found.neg_hessian[:k, :k].copy()
         if np.ndim(self.scale) or self.scale != 1:
