@@ -32,7 +32,7 @@ from bagwise.kernels import Kernel
 from bagwise.models import _linear_stage as stage
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
 from bagwise.models._preparation import kmeans_points, scaling
-from bagwise.models._refits import refitted_linear
+from bagwise.models._refits import LinearRefits
 from bagwise.models.inputs import bags_to_predict
 
 Array = NDArray[Any]
@@ -127,16 +127,15 @@ class LinearMIL(CalibratedMIL, abstract=True):
             design.data.reliability = reliability
             found = stage.watched(monitor, self._stage, partial(self._solve, design, rng), rng)
             stage.store(self, found, found["posterior"])
-            told = (self.posterior_.seed, monitor)
-            refit = partial(refitted_linear, self, bags, T, counts, *told, reliability)
-            self._calibrate(bags, T, known, counts, reasons, *told, refit)
+            told = (counts, self.posterior_.seed, monitor, reliability)
+            self._calibrate(known, reasons, LinearRefits(self, bags, T, *told))
 
         session.do(work, monitor)
 
     def _check_width(self, n: int, d: int) -> None:
         """Raise where fits of d weights to n instances exceed the memory."""
-        # Instances, their directions and one product; or the covariance and its inverse.
-        numbers = 3 * n * d if n < d else 2 * d**2
+        # Instances, their directions and one product; or P, its root, its inverse and what is kept.
+        numbers = 3 * n * d if n < d else 4 * d**2
         free = free_memory()
         if 8 * numbers > free:
             raise ValueError(

@@ -74,6 +74,13 @@ def scaled(data: TrainingData, shift: Array, scale: Array) -> Design:
     return Design(data, Columns.all(shift, scale))
 
 
+def least_precision(mode: Mode) -> float:
+    """Lowest eigenvalue of the whitened weights' posterior precision, b integrated out."""
+    P = mode.P
+    marginal = P[:-1, :-1] - np.outer(P[:-1, -1], P[-1, :-1]) / P[-1, -1]
+    return float(np.linalg.eigvalsh(marginal)[0])
+
+
 def settled(design: Design, alpha: Array, **settings: Any) -> Any:
     start = np.zeros(design.shape[1]), start_intercept(design)
     settings = {"max_iter": 100, "tol": 1e-14, **settings}
@@ -384,7 +391,7 @@ def test_evidence_is_not_drawn_to_where_modes_part(seed: int) -> None:
     design = mirrored_design(seed)
     fit = fit_evidence(design, LIKELIHOOD, max_iter=100, tol=1e-3)
     (mode,) = fit.modes
-    assert fit.trace.converged and mode.evidence <= 0 and mode.least_precision >= PARTING
+    assert fit.trace.converged and mode.evidence <= 0 and least_precision(mode) >= PARTING
 
 
 def test_alphas_whose_evidence_is_no_evidence_are_refused() -> None:
@@ -392,8 +399,10 @@ def test_alphas_whose_evidence_is_no_evidence_are_refused() -> None:
     X = np.array([[1.0], [-1.0], [0.05], [-0.05]])
     data = TrainingData(X, np.array([0, 2, 4]), np.array([True, False]))
     design = scaled(data, np.zeros(1), np.ones(1))
-    least = [settled(design, np.array([a])).least_precision for a in np.geomspace(1, 0.05, 200)]
+    modes = [settled(design, np.array([a])) for a in np.geomspace(1, 0.05, 200)]
+    least = [least_precision(mode) for mode in modes]
     assert least[0] > 0.5 and min(least) < PARTING
+    assert [mode.firmer_than(PARTING) for mode in modes] == [x > PARTING for x in least]
     parting = settled(design, np.geomspace(1, 0.05, 200)[np.argmin(least)][None])
     assert not usable(parting) and usable(settled(design, np.array([1.0])))
     far = scaled(
@@ -424,6 +433,21 @@ def test_each_step_of_the_search_needs_one_mode(monkeypatch: pytest.MonkeyPatch)
     assert not np.any(starts[-1]) and np.any(starts[-2])  # the last one begins anew
     width = np.log(10) * 0.6180339887**fit.trace.n_iter
     assert width <= 1e-3 < width / 0.6180339887
+
+
+def test_the_search_begins_at_the_best_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[Array, Mode]] = []
+
+    def find(likelihood: Any, coordinates: Any, w: Array, b: float, **settings: Any) -> Mode:
+        found.append((w, find_mode(likelihood, coordinates, w, b, **settings)))
+        return found[-1][1]
+
+    monkeypatch.setattr(penalty_module, "find_mode", find)
+    fit_evidence(make_design(60), LIKELIHOOD, max_iter=100, tol=1e-3)
+    for i in range(1, len(found) - 1):
+        before = [mode for _, mode in found[:i]]
+        near = before[-1] if i < len(GRID) else max(before, key=lambda mode: mode.evidence)
+        np.testing.assert_array_equal(found[i][0], near.w)
 
 
 def test_a_better_mode_of_a_cold_start_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,20 @@ class Coordinates:
         u = w / self.root
         return np.append(u if self.V is None else self.V.T @ u, b)
 
+    def precision(self, curvature: Array) -> Array:
+        """P of the coordinates, from -Hessian of log p(T | w, b); V = None."""
+        scale = np.append(self.root, 1.0)
+        P = scale * curvature * scale[:, None]
+        P[np.diag_indices_from(P)] += np.append(self.penalty, 0.0)
+        return P
+
+    def curvature(self, P: Array, some: NDArray[np.intp]) -> Array:
+        """-Hessian of log p(T | w, b) in some of (w, b), from P; V = None."""
+        scale = np.append(self.root, 1.0)[some]
+        own = P[np.ix_(some, some)]
+        own[np.diag_indices_from(own)] -= np.append(self.penalty, 0.0)[some]
+        return own / scale / scale[:, None]
+
     def covariance(self, P_inv: Array) -> Array:
         """Covariance (d + 1, d + 1) of weights and intercept from that of the coordinates."""
         d = len(self.root)

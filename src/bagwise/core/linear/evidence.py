@@ -161,7 +161,7 @@ def maximise_evidence(
     every update.
     """
     alpha = np.full(designs[0].shape[1], alpha_init)
-    starts = [(np.zeros(len(alpha)), start_intercept(design)) for design in designs]
+    starts: list[Any] = [(np.zeros(len(alpha)), start_intercept(d), None) for d in designs]
     history: list[float] = []
     hurry = update is not printed_update
     resting, pace = 0, Pace.start(len(alpha), settles=hurry)
@@ -188,20 +188,28 @@ def maximise_evidence(
             return _finished(designs[0].columns, alpha, modes, history, converged, problem)
         alpha, pace = new[keep], pace.only(keep)
         designs = [design.only(keep) for design in designs]
-        starts = [(mode.w[keep], mode.b) for mode in modes]
+        starts = [(mode.w[keep], mode.b, mode.curvature_of(keep)) for mode in modes]
 
 
 def _modes(
     designs: Sequence[Design],
     likelihood: BagLikelihood,
     alpha: Array,
-    starts: Sequence[tuple[Array, float]],
+    starts: Sequence[tuple[Array, float, Array | None]],
     max_iter: int,
 ) -> tuple[Mode, ...]:
     """The mode of each task for shared alpha."""
     return tuple(
-        find_mode(likelihood, whitened(design, alpha), *start, max_iter=max_iter, tol=NEWTON_TOL)
-        for design, start in zip(designs, starts, strict=True)
+        find_mode(
+            likelihood,
+            whitened(design, alpha),
+            w,
+            b,
+            max_iter=max_iter,
+            tol=NEWTON_TOL,
+            near=near,
+        )
+        for design, (w, b, near) in zip(designs, starts, strict=True)
     )
 
 

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from bagwise.core.inference import laplace
 from bagwise.core.inference.monitor import Note
-from bagwise.core.inference.newton import climb
+from bagwise.core.inference.newton import climb, finite_expansion
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
+from bagwise.core.linalg import try_cholesky
+from bagwise.core.linear.approach import WIDE, approach
 from bagwise.core.linear.design import Coordinates
 
 Array = NDArray[Any]
 
+STILL = 1e-14  # promise of a step, relative to the log density, that P does not notice
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -48,16 +51,26 @@ class Mode(laplace.Mode):
         """Sigma of weights and intercept, (d + 1, d + 1)."""
         return self.coordinates.covariance(self.P_inv)
 
-    @cached_property
-    def least_precision(self) -> float:
-        """Lowest eigenvalue of the whitened weights' posterior precision, b integrated out.
+    def firmer_than(self, precision: float) -> bool:
+        """Whether the whitened weights' posterior precision, b integrated out, is so everywhere.
 
         The prior's is 1, and labels with a concave log-likelihood only add to it. Towards 0 two
-        modes part (or meet), and Laplace's volume of a mode, -log|P|/2, diverges.
+        modes part (or meet), and Laplace's volume of a mode, -log|P|/2, diverges. At a saddle
+        there are directions, or b, in which it is negative.
         """
         P = self.P
+        if P[-1, -1] <= 0:
+            return False
         marginal = P[:-1, :-1] - np.outer(P[:-1, -1], P[-1, :-1]) / P[-1, -1]
-        return float(np.min(np.linalg.eigvalsh(marginal), initial=np.inf))
+        marginal[np.diag_indices_from(marginal)] -= precision
+        return try_cholesky(marginal) is not None
+
+    def curvature_of(self, keep: NDArray[np.bool_] | slice = slice(None)) -> Array | None:
+        """-Hessian of log p(T | w, b) in some weights and b, where those are many; else None."""
+        if self.coordinates.V is not None:
+            return None
+        kept = np.append(np.arange(len(self.v) - 1)[keep], len(self.v) - 1)
+        return self.coordinates.curvature(self.P, kept) if len(kept) > WIDE else None
 
     @property
     def log_volume(self) -> float:
@@ -72,15 +85,30 @@ def find_mode(
     w: Array,
     b: float,
     *,
+    max_iter: int,
     note: Note | None = None,
     tol: float = 1e-9,
-    **limits: Any,
+    near: Array | None = None,
+    **how: Any,
 ) -> Mode:
     """Damped Newton with a line search from (w, b) [R08, Algorithm 1, inner loop].
 
-    The mode need not be reached: see `trace.converged`. Limits are those of `climb`.
+    Many weights come near the mode by gradients before. `near` is about the curvature of the log
+    likelihood in (w, b), where that is known. The mode need not be reached: see
+    `trace.converged`. There are at most `max_iter` steps of each kind; `how` is told to `climb`.
     """
-    heard = None if note is None else lambda _, past: note(len(past) - 1, past[-1])
-    target = coordinates.log_joint(likelihood)
-    summit = climb(target, coordinates.start(w, b), tol=tol, note=heard, **limits)
+
+    def heard(values: list[float]) -> None:
+        if note is not None:
+            note(len(values) - 1, values[-1])
+
+    target, v = coordinates.log_joint(likelihood), coordinates.start(w, b)
+    past: list[float] = []
+    if len(v) > WIDE and np.all(coordinates.penalty > 0):
+        P = finite_expansion(target, v).P if near is None else coordinates.precision(near)
+        v, past = approach(target.slope, v, P, max_iter, heard)
+        max_iter += len(past) - 1
+        how["still"] = STILL
+    how |= {"max_iter": max_iter, "tol": tol, "past": tuple(past)}
+    summit = climb(target, v, **how, note=lambda _, values: heard(values))
     return Mode(**vars(summit), coordinates=coordinates)

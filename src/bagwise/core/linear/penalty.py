@@ -16,7 +16,6 @@ from bagwise.core.inference.monitor import Note
 from bagwise.core.inference.stats import FoldedLikelihood
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.likelihoods.targets import halves
-from bagwise.core.linalg import try_cholesky
 from bagwise.core.linear.design import Design, whitened
 from bagwise.core.linear.evidence import NEWTON_STEPS, NO_MODE, Fit, ignore, start_intercept
 from bagwise.core.linear.laplace import Mode, find_mode
@@ -82,12 +81,14 @@ def fit_evidence(
 
     The evidence itself is searched. The fixed point would neglect how the curvature changes
     with alpha, which matters for few bags. Where Laplace's approximation fails its evidence
-    is too high and would attract the search: such alphas are refused (`usable`). The search
-    ends when log alpha is known to `tol`.
+    is too high and would attract the search: such alphas are refused (`usable`). Modes of GRID
+    begin at the one before, those of the search at the best, whose branch it follows. It ends
+    when log alpha is known to `tol`.
     """
     search = EvidenceSearch(design, likelihood, max(max_iter, NEWTON_STEPS))
+    last = None
     for log_alpha in np.log(GRID):
-        search.evidence(float(log_alpha))
+        last = search.mode_of(float(log_alpha), last) or last
     if search.best is None:
         raise FloatingPointError(
             f"no alpha from {GRID[-1]:.2g} to {GRID[0]:.2g} has a mode that Laplace's "
@@ -107,7 +108,7 @@ def fit_evidence(
         if (settled := b - a <= tol) or len(history) > max_iter:
             break
     # Another mode may have become the higher one since the search began with a large alpha.
-    search.evidence(search.best, cold=True)
+    search.mode_of(search.best, None)
     history[-1] = search.mode.evidence
     alpha = np.full(design.shape[1], np.exp(search.best))
     found = search.mode.trace.converged
@@ -116,41 +117,44 @@ def fit_evidence(
 
 
 class EvidenceSearch:
-    """Laplace evidence as a function of log alpha, each mode started from the one before."""
+    """The usable mode with the highest Laplace evidence of the alphas that were tried."""
 
     def __init__(self, design: Design, likelihood: BagLikelihood, max_iter: int) -> None:
         self.design = design
         self.likelihood = likelihood
         self.max_iter = max_iter
-        self.cold = (np.zeros(design.shape[1]), start_intercept(design))
-        self.start = self.cold
         self.best: float | None = None  # log alpha
         self.mode: Mode
 
-    def evidence(self, log_alpha: float, *, cold: bool = False) -> float:
-        """The log evidence, minus infinity where it is not usable; the best is kept."""
+    def evidence(self, log_alpha: float) -> float:
+        """The log evidence of a mode begun at the best, minus infinity where it is not usable."""
+        mode = self.mode_of(log_alpha, self.mode)
+        return -np.inf if mode is None else mode.evidence
+
+    def mode_of(self, log_alpha: float, start: Mode | None) -> Mode | None:
+        """The mode begun at another one, or anew; None if it is not usable. The best is kept."""
         coordinates = whitened(self.design, np.full(self.design.shape[1], np.exp(log_alpha)))
-        start = self.cold if cold else self.start
-        mode = find_mode(self.likelihood, coordinates, *start, max_iter=self.max_iter)
+        if start is None:
+            w, b, near = np.zeros(self.design.shape[1]), start_intercept(self.design), None
+        else:
+            w, b, near = start.w, start.b, start.curvature_of()
+        mode = find_mode(self.likelihood, coordinates, w, b, max_iter=self.max_iter, near=near)
         if not usable(mode, self.likelihood.highest * self.design.data.n_counted):
-            return -np.inf
-        self.start = (mode.w, mode.b)
+            return None
         if self.best is None or mode.evidence > self.mode.evidence:
             self.best, self.mode = log_alpha, mode
-        return mode.evidence
+        return mode
 
 
 def usable(mode: Mode, highest: float = 0.0) -> bool:
     """Whether a mode may speak for its alpha: Laplace's approximation can be a fair one.
 
-    Refused are saddles; modes just parting, whose evidence diverges (see `least_precision`); and
+    Refused are saddles; modes just parting, whose evidence diverges (see `firmer_than`); and
     log evidence above the `highest` that labels may have, 0 for classes: more than certainty.
     Labels of bags that are far apart leave the intercept, whose prior has density 1, undetermined
     over more than a unit.
     """
-    if try_cholesky(mode.P) is None or mode.least_precision < PARTING:
-        return False
-    return mode.evidence <= highest
+    return mode.firmer_than(PARTING) and mode.evidence <= highest
 
 
 def golden_section(
@@ -242,11 +246,12 @@ def held_out_scores(
 
     Weights are carried from one to the next: GRID falls, so each fit starts near its mode.
     """
-    w, b = np.zeros(train.shape[1]), start_intercept(train)
+    w, b, near = np.zeros(train.shape[1]), start_intercept(train), None
     scores, converged = np.empty(len(GRID)), True
     for i, alpha in enumerate(GRID):
         coordinates = whitened(train, np.full(train.shape[1], alpha))
-        mode = find_mode(likelihood, coordinates, w, b, max_iter=max_iter, tol=1e-6)
+        mode = find_mode(likelihood, coordinates, w, b, max_iter=max_iter, tol=1e-6, near=near)
+        near = mode.curvature_of()
         w, b, converged = mode.w, mode.b, converged and mode.trace.converged
         scores[i] = plug_in_log_likelihood(likelihood, test, w, b)
     return scores, converged
