@@ -14,7 +14,7 @@ from bagwise.core.links import Moments, Probit
 from bagwise.core.posteriors.averaged import AveragedPosterior, averaged_logits
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.kernels import RBF, Linear
-from bagwise.models._refits import Refits
+from bagwise.models._refits import GaussianRefits
 from toy_bags import separable_bags
 
 ALL = {"joint": True, "instances": True}
@@ -157,14 +157,14 @@ def test_samplers_take_the_best_alone() -> None:
 def test_a_fit_beside_that_breaks_down_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted()
     assert len(whole.posterior_.members) > 1
-    fit_part = Refits._fit_part
+    fit = GaussianRefits.fit
 
-    def broken(self: Refits, refit: Any, kept: Any, of_whole: Any) -> None:
+    def broken(self: GaussianRefits, refit: Any, kept: Any, **how: Any) -> None:
         if len(kept) == len(self.bags):
             raise FloatingPointError("not a number")
-        fit_part(self, refit, kept, of_whole)
+        fit(self, refit, kept, **how)
 
-    monkeypatch.setattr(Refits, "_fit_part", broken)
+    monkeypatch.setattr(GaussianRefits, "fit", broken)
     with pytest.warns(UserWarning, match="left out of the average: its fit broke down"):
         model = fitted()
     assert model.posterior_.members == (model.posterior_,)

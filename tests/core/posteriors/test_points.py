@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.core.posteriors import points
+from bagwise.core.links import Logistic
+from bagwise.core.posteriors import joint, points
 from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.core.posteriors.joint import ROUGH
 from toy_bags import separable_bags
@@ -98,3 +99,37 @@ def test_deviations_at_many_points_are_those_at_few(mixture: bool) -> None:
     expected = A @ draws.v.T
     np.testing.assert_allclose(draws.deviations(A, slice(0, 64)), expected, atol=1e-12)
     np.testing.assert_allclose(draws.deviations(A, slice(3, 9)), expected[:, 3:9], atol=1e-12)
+
+
+@pytest.mark.parametrize("mixture", [False, True])
+def test_mirrored_points_have_what_matters_in_their_first_direction(mixture: bool) -> None:
+    rng = np.random.default_rng(0)
+    root, sizes = rng.normal(size=(5, 5)), np.array([4, 1, 6])
+    n, starts = sizes.sum(), np.array([0, 4, 5])
+    columns = {"mu": rng.normal(size=n), "A": rng.normal(size=(n, 5)), "G": rng.normal(size=(n, 2))}
+    known = {name: np.full(n, 0.3) for name in ("expected", "square", "rest")}
+    latents = points.Latents(**known, **columns, starts=starts)
+    shift = points.newton_shift(latents, Logistic(), root, np.array([True, False, True]))
+    assert np.all(shift.s[1] == 0) and np.all(shift.s[[0, 2]].any(axis=1))
+    U = points._loadings(latents, root, slice(None))
+    hazard = Logistic().hazard(latents.mu / np.sqrt(1 + Logistic.residual_weight * 0.3))
+    centre = rng.normal(size=(64, 5)) if mixture else None
+    draws = points.Draws(rng.normal(size=(64, 5)), rng.normal(size=(64, 2)), root, centre)
+    e = np.hstack([draws.normal, draws.residual])
+    some = slice(8, 64)
+    found = joint.sample(latents, Logistic(), draws, some, shift, root, second=False)
+    assert found.log_weight is not None
+    for b, a in enumerate(starts):
+        rows = slice(a, a + sizes[b])
+        mirror = np.eye(7) - np.outer(shift.w[b], shift.w[b])
+        np.testing.assert_allclose(mirror @ mirror, np.eye(7), atol=1e-12)
+        direction = hazard[rows] @ U[rows]
+        np.testing.assert_allclose(mirror[0], direction / np.linalg.norm(direction), atol=1e-12)
+        at = shift.s[b] + e[some] @ mirror
+        f = latents.mu[rows, None] + U[rows] @ at.T
+        if centre is not None:
+            f += latents.A[rows] @ centre[some].T
+        logs = Logistic().log_smoothed(f, latents.rest[rows], second=False)[0].sum(axis=0)
+        np.testing.assert_allclose(found.log_p0[b], logs, rtol=1e-9)
+        weight = 0.5 * np.sum(e[some] ** 2 - at**2, axis=1)
+        np.testing.assert_allclose(found.log_weight[b], weight, atol=1e-9)

@@ -167,7 +167,12 @@ class FeaturePosterior(ABC):
             kept = (first[left], first[left], np.zeros(left.sum(), dtype=bool))
             for values, of_some, old in zip(found, part, kept, strict=True):
                 values[left] = np.where(old, values[left], of_some)
-        return within_bounds(found, alone, starts)
+        found = within_bounds(found, alone, starts)
+        if bad := int(np.sum(np.isnan(found.log_negative) | np.isnan(found.log_positive))):
+            raise FloatingPointError(
+                f"{bad} bag probabilities are not numbers; check rows for extreme values"
+            )
+        return found
 
     def _propagated(
         self,

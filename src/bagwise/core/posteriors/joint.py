@@ -4,7 +4,8 @@ In a bag f = mu + U e + r, with e ~ N(0, I) shared by its instances and r_n inde
 e are the same for all bags, so that a bag's answer does not depend on its company, and all bags
 are one matrix product. What the points get wrong about the expected number of positive instances,
 which is known, tells what they get wrong about P0 (a control variate). Bags whose P0 still
-scatters too much between parts of the points get more of them; where P0 is small, moved to where
+scatters too much between parts of the points get more of them, mirrored so that the direction that
+matters most to the bag is the points' first; where P0 is small, moved to where
 exp(log P0(e) - |e|^2 / 2) is largest, with their weights: for links that are log-concave, as these
 are, no weighted point can then exceed the value at the centre.
 """
@@ -29,6 +30,8 @@ STAGES = (PROPAGATED, 64, 256, 1024, 4096)  # a bag goes on to more while its er
 ROUGH = (64,)  # where scores are only to be put in order
 LAST_SECOND = 1024  # draws that E[P0^2] is averaged over at most
 CONTROLLED = 0.03  # P0 above which the number of positive instances tells much about it
+DOUBT = 0.4  # share of what that number changes which may be wrong: 1e-3 of it may go unseen
+MOVED = 0.1  # P0 up to which points are moved to where a bag is negative
 REPLICATES = 8  # parts of the draws whose scatter tells the error
 RATE, LEAST_PART = (
     0.75,
@@ -83,7 +86,7 @@ class Estimate:
     def too_wide(self) -> NDArray[np.bool_]:
         """Whether more points are needed."""
         allowed = ABSOLUTE * np.exp(np.minimum(-self.log_negative, 50.0))
-        return self.error > np.minimum(RELATIVE, allowed)
+        return ~(self.error <= np.minimum(RELATIVE, allowed))  # NaN is not small
 
 
 def joint_moments(
@@ -107,7 +110,7 @@ def joint_moments(
     if len(todo) == 0 or len(stages) == 1:
         return moments
     latents = latents.of(todo)
-    rare = estimate.log_negative[todo] < np.log(CONTROLLED)
+    rare = estimate.log_negative[todo] < np.log(MOVED)
     shift = newton_shift(latents, link, root, rare)
     far, log_second = todo[rare], np.zeros(int(rare.sum()))
     if second and len(far):
@@ -155,7 +158,11 @@ def sample(
     n_bags, n_draws = len(latents.starts), some.stop - some.start
     log_p0, excess, log_ratio, squares = np.zeros((4, n_bags, n_draws))
     e = draws.residual[some, : latents.G.shape[1]]
-    mu = latents.mu if shift is None else latents.mu + shift.moved(latents, root)
+    mu = latents.mu
+    if shift is not None:
+        assert root is not None
+        moved, of_mirror = shift.in_f(latents, root)
+        mu, mirrored = mu + moved, shift.mirrored(draws, some)
     of_row = latents.bag_index
     at_once = max(1, NUMBERS_AT_ONCE // n_draws)
     for first in range(0, len(mu), at_once):
@@ -163,6 +170,8 @@ def sample(
         f = draws.deviations(latents.A[rows], some)
         f += latents.G[rows] @ e.T
         f += mu[rows, None]
+        if shift is not None:
+            f -= of_mirror[rows, None] * mirrored[of_row[rows]]
         logs, ratios = link.log_smoothed(f, latents.rest[rows], second=second)
         bags = slice(of_row[rows.start], of_row[rows.stop - 1] + 1)
         begins = np.maximum(latents.starts[bags] - first, 0)
@@ -200,19 +209,24 @@ def _controlled(found: Sampled) -> tuple[Array, Array, Array]:
     """log P0, log(1 - P0) and the relative scatter, with what is known subtracted from each term.
 
     Terms are w (P0 - 1): rare positives keep their digits, as their number has them.
+    Where points miss positives, that a bag may have many at once is missed too: terms then say that
+    each unseen one makes a bag positive, and agree. So what they change P0 by is in doubt.
     """
     terms, known = np.expm1(found.log_p0), found.excess[:, None, :]
     if found.log_weight is not None:
         weight = np.exp(found.log_weight)
         terms = weight * terms
         known = np.concatenate([weight[:, None, :] * known, (weight - 1)[:, None, :]], axis=1)
-    terms = terms - np.einsum("bk,bks->bs", _regression(terms, known), known)
+    known = np.einsum("bk,bks->bs", _regression(terms, known), known)
+    terms = terms - known
     positive = -terms.mean(axis=1)
     if found.log_weight is not None:
-        positive = np.clip(positive, 1e-12, 1 - CONTROLLED / 10)
+        positive = np.maximum(positive, 1e-12)
+    positive = np.minimum(positive, 1 - CONTROLLED / 10)
+    error = np.maximum(_scatter(terms), DOUBT * np.abs(known.mean(axis=1)))
     negative = np.log1p(-positive)
     log_positive = np.log(np.maximum(positive, np.finfo(np.float64).tiny))
-    return negative, log_positive, _scatter(terms) * np.exp(-negative)
+    return negative, log_positive, error * np.exp(-negative)
 
 
 def _controlled_spread(found: Sampled, estimate: Estimate, n: int) -> Array:

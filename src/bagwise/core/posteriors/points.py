@@ -20,6 +20,8 @@ from bagwise.core.residuals import DENSE, MAX_RANK, by_priority, stacks
 Array = NDArray[Any]
 
 NEWTON_STEPS = 8
+SAME = 1e-9  # distance of directions that need no mirror
+HALVINGS = 50  # of a step, at most
 FIRST = 16  # directions of v that get the best points, before those of the residuals
 FIRST_RESIDUAL = 32  # and of the residuals, before the other directions of v
 KEPT_NUMBERS = 2**21  # of Sobol points that are kept, 16 MiB: scrambling takes longer than using
@@ -164,31 +166,70 @@ class Latents:
 
 @dataclass(frozen=True)
 class Shift:
-    """Where the points of each bag are moved to."""
+    """Where the points e of each bag go: to s + e - w w'e.
 
-    normal: Array  # (B, M)
-    residual: Array  # (B, rank)
+    That mirrors them, w'w = 2, so that what matters most to the bag, of which copies have nothing
+    else, is in the first direction: Sobol points are best there.
+    """
+
+    s: Array  # (B, M + rank)
+    w: Array  # (B, M + rank), or zero
 
     def of(self, bags: Array) -> Shift:
         """Some of the bags."""
-        return Shift(self.normal[bags], self.residual[bags])
+        return Shift(self.s[bags], self.w[bags])
+
+    def mirrored(self, draws: Draws, some: slice) -> Array:
+        """w'e, (B, S)."""
+        return _along(self.w, draws, some)
 
     def log_weights(self, draws: Draws, some: slice) -> Array:
-        """log N(e + shift; 0, I) - log N(e; 0, I), (B, S)."""
-        dot = self.normal @ draws.normal[some].T
-        dot += self.residual @ draws.residual[some, : self.residual.shape[1]].T
-        norm = np.sum(self.normal**2, axis=1) + np.sum(self.residual**2, axis=1)
-        return -dot - 0.5 * norm[:, None]
+        """log N(s + e; 0, I) - log N(e; 0, I), e mirrored, (B, S)."""
+        of_mirror = np.sum(self.s * self.w, axis=1)
+        dot = _along(self.s - of_mirror[:, None] * self.w, draws, some)
+        return -dot - 0.5 * np.sum(self.s**2, axis=1)[:, None]
 
-    def moved(self, latents: Latents, root: Array | None) -> Array:
-        """What the shift adds to f, (n,)."""
-        assert root is not None
-        bag, of_v, found = latents.bag_index, self.normal @ root.T, np.empty(len(latents.mu))
-        for rows in _blocks(latents):
-            own = bag[rows]
-            found[rows] = np.einsum("nm,nm->n", latents.A[rows], of_v[own])
-            found[rows] += np.einsum("nr,nr->n", latents.G[rows], self.residual[own])
-        return found
+    def in_f(self, latents: Latents, root: Array) -> tuple[Array, Array]:
+        """U s and U w, (n,) each."""
+        return _times(latents, root, self.s), _times(latents, root, self.w)
+
+
+def _along(directions: Array, draws: Draws, some: slice) -> Array:
+    """Points along a direction of each bag, (B, S)."""
+    M = draws.normal.shape[1]
+    rank = directions.shape[1] - M
+    dot = directions[:, :M] @ draws.normal[some].T
+    dot += directions[:, M:] @ draws.residual[some, :rank].T
+    return dot
+
+
+def _times(latents: Latents, root: Array, directions: Array) -> Array:
+    """U times a direction of each bag, (n,)."""
+    M, bag, found = len(root), latents.bag_index, np.empty(len(latents.mu))
+    of_v, of_residual = directions[:, :M] @ root.T, directions[:, M:]
+    for rows in _blocks(latents):
+        own = bag[rows]
+        found[rows] = np.einsum("nm,nm->n", latents.A[rows], of_v[own])
+        found[rows] += np.einsum("nr,nr->n", latents.G[rows], of_residual[own])
+    return found
+
+
+def _mirrors(latents: Latents, root: Array, weight: Array) -> Array:
+    """w (B, M + rank) that puts U' weight of each bag into the first direction."""
+    of_v = np.zeros((len(latents.starts), len(root)))
+    of_residual = np.zeros((len(latents.starts), latents.G.shape[1]))
+    bag = latents.bag_index
+    for rows in _blocks(latents):
+        bags = slice(bag[rows.start], bag[rows.stop - 1] + 1)
+        begins = np.maximum(latents.starts[bags] - rows.start, 0)
+        of_v[bags] += np.add.reduceat(latents.A[rows] * weight[rows, None], begins)
+        of_residual[bags] += np.add.reduceat(latents.G[rows] * weight[rows, None], begins)
+    w = np.hstack([of_v @ root, of_residual])
+    with np.errstate(all="ignore"):  # latent values beyond all digits; no mirror is valid too
+        w /= np.maximum(np.linalg.norm(w, axis=1), np.finfo(np.float64).tiny)[:, None]
+        w[:, 0] -= 1.0
+        length = np.linalg.norm(w, axis=1)[:, None]
+        return np.where(length > SAME, np.sqrt(2) * w / length, 0.0)
 
 
 def _blocks(latents: Latents) -> Iterator[slice]:
@@ -214,9 +255,10 @@ def newton_shift(
     W (f - mu) + gradient, K = U U', W = -d^2 log P / df^2. Any shift is valid; this one is good.
     """
     scale = 1 / np.sqrt(1 + link.residual_weight * latents.rest)
-    priority = link.hazard(latents.mu * scale) * scale
+    hazard = link.hazard(latents.mu * scale) * scale
+    priority = np.empty(len(hazard))
     for rows in _blocks(latents):
-        priority[rows] *= np.linalg.norm(_loadings(latents, root, rows), axis=1)
+        priority[rows] = hazard[rows] * np.linalg.norm(_loadings(latents, root, rows), axis=1)
     e, sizes = np.zeros((len(latents.starts), len(root) + latents.G.shape[1])), latents.sizes
     order = by_priority(priority, latents.starts)
     for stack in stacks(order, latents.starts, np.where(wanted, np.minimum(sizes, DENSE), 0)):
@@ -229,36 +271,53 @@ def newton_shift(
             link,
         )
         e[stack.bags] = np.einsum("bw,bwq->bq", alpha, Ub)
-    M = latents.A.shape[1]
-    return Shift(e[:, :M], e[:, M:])
+    return Shift(e, _mirrors(latents, root, hazard))
 
 
 def _newton(K: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    """alpha (B, w) by damped Newton steps, each bag with its own step; `own` weighs the rows."""
-    alpha, step = np.zeros(mu.shape), np.ones(len(mu))
-    best = _height(K, alpha, mu, scale, own, link)
-    direction = _direction(K, alpha, mu, scale, own, link)
+    """alpha (B, w) by Newton steps, each bag with its own length of them; `own` weighs the rows."""
+    alpha, moved = np.zeros(mu.shape), np.zeros(mu.shape)  # moved = K alpha
     for _ in range(NEWTON_STEPS):
-        trial = alpha + step[:, None] * direction
-        height = _height(K, trial, mu, scale, own, link)
-        better = height > best
-        step = np.where(better, 1.0, 0.5 * step)
-        if np.any(better):
-            alpha[better], best[better] = trial[better], height[better]
-            direction[better] = _direction(
-                K[better], alpha[better], mu[better], scale[better], own[better], link
-            )
+        direction = _direction(K, moved, mu, scale, own, link) - alpha
+        further = np.einsum("bwx,bx->bw", K, direction)
+        length = _length((alpha, moved), (direction, further), mu, scale, own, link)
+        alpha = alpha + length[:, None] * direction
+        moved = moved + length[:, None] * further
     return alpha
 
 
-def _height(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    moved = np.einsum("bwx,bx->bw", K, alpha)
-    logs = own * link.log_negative(scale * (mu + moved))
-    return logs.sum(axis=1) - 0.5 * np.sum(alpha * moved, axis=1)
+def _length(
+    at: tuple[Array, Array],
+    step: tuple[Array, Array],
+    mu: Array,
+    scale: Array,
+    own: Array,
+    link: Link,
+) -> Array:
+    """How much of a Newton step to go, (B,): halved as long as the height there rises, which is
+    concave in it; none where nothing is gained.
+
+    Where f is far above 0, log P(y = 0) is nearly straight and a step may be many times too long.
+    """
+
+    def height(length: Array) -> Array:
+        alpha, moved = (x + length[:, None] * dx for x, dx in zip(at, step, strict=True))
+        logs = own * link.log_negative(scale * (mu + moved))
+        return np.asarray(logs.sum(axis=1) - 0.5 * np.sum(alpha * moved, axis=1))
+
+    length = np.ones(len(mu))
+    best = height(length)
+    for _ in range(HALVINGS):
+        shorter = height(0.5 * length)
+        rises = (shorter > best) | np.isnan(best)
+        if not np.any(rises):
+            break
+        length, best = np.where(rises, 0.5 * length, length), np.where(rises, shorter, best)
+    return np.where(best > height(np.zeros(len(mu))), length, 0.0)
 
 
-def _direction(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
-    moved = np.einsum("bwx,bx->bw", K, alpha)
+def _direction(K: Array, moved: Array, mu: Array, scale: Array, own: Array, link: Link) -> Array:
+    """The alpha that Newton's method would go to from K alpha = moved."""
     z = scale * (mu + moved)
     r = link.hazard(z)
     W = own * scale**2 * r * link.ratios(z, r)[0]
@@ -266,6 +325,6 @@ def _direction(K: Array, alpha: Array, mu: Array, scale: Array, own: Array, link
     system = W[:, :, None] * K
     system[:, range(K.shape[1]), range(K.shape[1])] += 1.0
     try:
-        return np.linalg.solve(system, b[:, :, None])[:, :, 0] - alpha
+        return np.linalg.solve(system, b[:, :, None])[:, :, 0]
     except np.linalg.LinAlgError:  # latent values beyond all digits; no shift is valid too
-        return np.zeros_like(alpha)
+        return np.zeros_like(moved)
