@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from bagwise.core.inference.newton_logistic import GivenCovariance, NewtonRefine
 from bagwise.core.inference.newton_probit import LogJoint
 from bagwise.core.inference.passes import Sweeper, TrainingData
 from bagwise.core.inference.solvers import FIRST_SWEEPS, optimise
-from bagwise.core.inference.stats import Q, latent_variance, standard_q
+from bagwise.core.inference.stats import Chunk, Q, latent_variance, standard_q
 from bagwise.core.likelihoods.at_least_one import BagLikelihood
 from bagwise.core.links import Logistic
 from bagwise.datasets import make_digit_bags
@@ -165,6 +167,31 @@ def test_variances_by_a_triangle() -> None:
     chunk = sweeper.chunks[0]
     found = GivenCovariance(make_sites(), S)._variance(chunk)
     np.testing.assert_allclose(found, latent_variance(chunk, S), rtol=1e-10)
+
+
+def test_chunks_keep_variances_for_copies_that_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a worker, which keeps its chunks, each pass sends what is asked anew."""
+    sweeper, computed, compute = make_sweeper(), [], GivenCovariance._variance
+
+    def counted(self: GivenCovariance, chunk: Chunk) -> np.ndarray:
+        computed.append(chunk.start)
+        return compute(self, chunk)
+
+    monkeypatch.setattr(GivenCovariance, "_variance", counted)
+    M = len(sweeper.whitener.Z)
+    several = [GivenCovariance(make_sites(), s * np.eye(M)) for s in (1.0, 0.5, 2.0, 0.1, 0.3)]
+    for _ in range(3):  # fits that go on side by side
+        for given in several:
+            copy = pickle.loads(pickle.dumps(given))
+            found = sweeper.total(partial(copy.log_prob, m=np.ones(M), c0=-1.0))
+            alone = GivenCovariance(make_sites(), given.S)
+            expected = sum(alone.log_prob(chunk, np.ones(M), -1.0) for chunk in fresh())
+            assert found == pytest.approx(expected, rel=1e-12)
+    assert len(computed) == (1 + 3) * 5 * len(sweeper.chunks)  # 3 times for those made anew
+
+
+def fresh() -> list[Chunk]:
+    return list(make_sweeper().chunks)
 
 
 def test_chunks_do_not_change_it() -> None:

@@ -123,8 +123,7 @@ def fit_q(
     else:
         # A mean learned from the evidence stays: the mean-field bound would push it far down.
         limits["learn_mean"] = learn_mean and not needs_evidence
-        from_mode = needs_evidence and problem.sites.plain_start_too
-        result = _variational(problem, h, sweeper, limits, learn_H, from_mode)
+        result = _variational(problem, h, sweeper, limits, learn_H)
     if not refit:
         warn_if_constant(sweeper, result.q, problem.likelihood)
     return result
@@ -143,11 +142,10 @@ def _variational(
     sweeper: Sweeper,
     limits: dict[str, Any],
     learn_H: bool,
-    from_mode: bool,
 ) -> Result:
-    """Ascent on the ELBO, `from_mode` also from the mode whose evidence chose h.
+    """Ascent on the ELBO, for scale mixtures also from the mode.
 
-    With large bags the bound has optima far below the best, one of which N(0, I) may lead to.
+    With large bags their bound has optima far below the best, one of which N(0, I) may lead to.
     Where there are very many instances, the mode alone is climbed from, and need not be precise.
     """
 
@@ -157,16 +155,16 @@ def _variational(
     def refit(stage: str, likelihood: BagLikelihood, q: Q) -> tuple[Q, Trace]:
         return climb(f"vi, {stage}", problem.sites.with_likelihood(likelihood), q)
 
-    given = problem.start
-    if given is None and limits["max_iter"] > FIRST_SWEEPS:
+    given, few = problem.start, limits["max_iter"] <= FIRST_SWEEPS
+    if given is None and not few:
         given = _rough_mode(problem, h, sweeper)
     if given is None:
         start = _start(problem, h, sweeper, limits)
         q, trace = best_of_starts("vi", problem.sites, start, climb)
     else:
         q, trace = climb("vi", problem.sites, replace(given, c0=h.c0))
-        from_mode = from_mode and problem.start is not None  # else it is what was climbed from
-    mode = _mode_found(problem, h, sweeper) if from_mode else None
+    elsewhere = given is None and not few and problem.sites.plain_start_too
+    mode = _mode_found(problem, h, sweeper, tol=ROUGH_MODE, curvature=False) if elsewhere else None
     if mode is not None:
         found = climb("vi, from the mode", problem.sites, mode)
         q, trace = max((q, trace), found, key=lambda optimum: optimum[1].history[-1])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,7 @@ from bagwise.densities import Density, SmoothDensity
 
 Array = NDArray[Any]
 
+AT_ONCE = 6  # S whose variances a chunk keeps: fits that go on side by side have one each
 CARRIED = ("radius", "gain", "worth", "since", "before")  # from one step to the next, besides q
 
 
@@ -69,7 +71,10 @@ class GivenCovariance:
     sites: MixtureSites
     S: Array
     of_many: bool = False  # rows, so that those that bend it least need not all be looked at
-    _variances: dict[int, Array] = field(default_factory=dict)  # of f, by chunk
+    # Variances of f, by chunk. Chunks that stay with workers keep their own, of the S with this
+    # name: what is sent there is new in each pass.
+    _variances: dict[int, Array] = field(default_factory=dict)
+    _name: str = field(default_factory=lambda: uuid4().hex)
 
     @cached_property
     def _root(self) -> Array:
@@ -77,9 +82,14 @@ class GivenCovariance:
         return upper_root(self.S).T
 
     def _xi(self, chunk: Chunk, mu: Array) -> Array:
-        if chunk.start not in self._variances:
-            self._variances[chunk.start] = self._variance(chunk)
-        return np.sqrt(mu**2 + self._variances[chunk.start])
+        kept = vars(chunk).setdefault("variances", {})
+        if self._name not in kept:
+            if chunk.start not in self._variances:
+                self._variances[chunk.start] = self._variance(chunk)
+            while len(kept) >= AT_ONCE:
+                del kept[next(iter(kept))]
+            kept[self._name] = self._variances[chunk.start]
+        return np.sqrt(mu**2 + kept[self._name])
 
     def _variance(self, chunk: Chunk) -> Array:
         """Var f_n = |R a_n|^2 + kt_n, by five eighths of a product with S."""

@@ -65,14 +65,11 @@ def sweeps(
 def sweeps_then_newton(
     run: Run, stage: str, sites: Any, sweeper: Sweeper, q: Q, learn_mean: bool, max_iter: int
 ) -> tuple[Q, Trace]:
-    """A few sweeps, then Newton's method, for `MixtureSites`.
-
-    Where passes cost much, sweeps are left out if q comes from elsewhere than N(0, I).
-    """
+    """A few sweeps from N(0, I), then Newton's method, for `MixtureSites`."""
     if learn_mean or max_iter <= FIRST_SWEEPS:
         return sweeps(run, stage, sites, sweeper, q, learn_mean, max_iter)
     past: tuple[float, ...] = ()
-    if not (sweeper.large and np.any(q.m)):
+    if not np.any(q.m):
         # Plain sweeps: a rejected extrapolation costs a pass, and there are few to gain.
         plain = CoordinateAscent(sites, sweeper, learn_mean=False, accelerate=False)
         q, trace = run(stage, plain, q, max_iter=FIRST_SWEEPS, warn=False)
