@@ -203,7 +203,7 @@ def test_several_classes_are_told_as_two_are(tmp_path: Path) -> None:
     assert "note: 24 of these 24 bags have ids that the model was trained on" in said
     assert '"bags_trained_on": 24' in good("evaluate", model, path, "--json")
     said = run("predict", model, path, "-o", out).stderr
-    assert "novelty_p_value is small for bags unlike the 24 of the fit, and never below" in said
+    assert "is small for bags unlike those of the fit (24 bags or groups), and never below" in said
     assert pd.read_csv(out)["novelty_p_value"].between(1 / 25, 1).all()
     good("predict", model, path, "--instances", "--force", "-o", out)
     found = pd.read_csv(out)

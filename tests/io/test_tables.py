@@ -114,6 +114,26 @@ def test_a_model_finds_its_features_by_name(tmp_path: Path) -> None:
         read_table(path, feature_names=["a", "c"])
 
 
+NULLABLE = pd.DataFrame(
+    {
+        "bag": ["a", "a", "b"],
+        "label": pd.array([1, 1, 0], dtype="Int64"),
+        "count": pd.array([1, None, 3], dtype="Int64"),
+        "seen": pd.array([True, False, None], dtype="boolean"),
+        "width": pd.array([0.5, None, 2.5], dtype="Float32"),
+        "height": pd.array([4, 5, 6], dtype="Int32"),
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.feather", "t.csv"])
+def test_missing_numbers_and_truth_values_are_nan(tmp_path: Path, name: str) -> None:
+    bags = read_table(written(tmp_path, name, NULLABLE)).bags
+    nan = np.nan
+    np.testing.assert_array_equal(bags.X, [[1, 1, 0.5, 4], [nan, 0, nan, 5], [3, nan, 2.5, 6]])
+    assert bags.y is not None and bags.y.dtype.kind == "i"
+
+
 def test_lists_are_features_in_parquet_and_in_text(tmp_path: Path) -> None:
     X = np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32)
     frame = pd.DataFrame({"bag": ["a", "b"], "label": [0, 1], "embedding": list(X)})

@@ -62,14 +62,15 @@ def on_novelty(seen: SeenInstances | None) -> str:
     """How to read the column of novelty, and how small it can be; nothing where there is none.
 
     >>> rng = np.random.default_rng(0)
-    >>> on_novelty(SeenInstances.of(Bags.from_list(rng.normal(size=(19, 5, 2))), np.ones(2), 0))
-    'novelty_p_value is small for bags unlike the 19 of the fit, and never below 0.05'
+    >>> seen = SeenInstances.of(Bags.from_list(rng.normal(size=(19, 5, 2))), np.ones(2), 0)
+    >>> on_novelty(seen)[16:]
+    'is small for bags unlike those of the fit (19 bags or groups), and never below 0.05'
     """
     if seen is None:
         return ""
     return (
-        f"{NOVELTY} is small for bags unlike the {seen.bags.n_units:.0f} of the fit, and never "
-        f"below {seen.bags.smallest:.2g}"
+        f"{NOVELTY} is small for bags unlike those of the fit ({seen.bags.n_units:.0f} bags or "
+        f"groups), and never below {seen.bags.smallest:.2g}"
     )
 
 

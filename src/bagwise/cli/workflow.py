@@ -22,6 +22,7 @@ from bagwise.cli.sources import naming, remembered
 from bagwise.core.inference.monitor import Callback
 from bagwise.distributed import DistributedData, training_data
 from bagwise.distributed.passes import Part
+from bagwise.distributed.rows import rows_at
 from bagwise.io.class_labels import choose_classes, class_names, in_model_labels
 from bagwise.io.streams import TableError
 from bagwise.io.tables import Table
@@ -243,7 +244,7 @@ def _signs(bags: Bags, T: NDArray[np.bool_]) -> Signs:
 
 
 def _of_part(X: Any, part: Part) -> Signs:
-    return look(np.asarray(X), part.offsets, part.T)
+    return look(np.asarray(rows_at(X, part.place)), part.offsets, part.T)
 
 
 # --- Predicting and scoring ----------------------------------------------------------------------

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bagwise.core.files.reading import check_regular, most_unpacked, one_error
+from bagwise.io.columns import as_frame
 from bagwise.io.requirements import require
 from bagwise.io.streams import TableError, check_distinct
 
@@ -30,7 +31,7 @@ def read_arrow(path: str, ending: str, name: str) -> tuple[Any, pd.DataFrame]:
 def _checked_table(table: Any, name: str) -> tuple[Any, pd.DataFrame]:
     table.validate(full=True)  # Arrow takes offsets and indices on trust, and reads beyond the end
     check_distinct(table.column_names, name)
-    return table, table.to_pandas()
+    return table, as_frame(table)
 
 
 @contextmanager

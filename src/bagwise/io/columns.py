@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bagwise.bags.frame_columns import (
     KNOWN,
     ends_in_id,
@@ -292,6 +294,27 @@ def is_list_valued(column: pd.Series) -> bool:
     return (isinstance(first, str) and first.lstrip().startswith("[")) or (
         hasattr(first, "__len__") and not isinstance(first, str | bytes)
     )
+
+
+def as_frame(table: Any) -> pd.DataFrame:
+    """Arrow's table as a frame: numbers and truth values that are missing are NaN among floats.
+
+    pandas' own types for missing values become those too.
+
+    >>> import pyarrow as pa
+    >>> as_frame(pa.table({"seen": [True, None], "n": [1, None]})).to_numpy().tolist()
+    [[1.0, 1.0], [nan, nan]]
+    """
+    frame = table.to_pandas()
+    for name in frame.columns:
+        values, column = frame[name], table[str(name)]
+        if values.dtype.kind not in "iufbO":
+            continue
+        if column.null_count and (values.dtype.kind != "O" or str(column.type) == "bool"):
+            frame[name] = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        elif hasattr(values.dtype, "numpy_dtype"):
+            frame[name] = values.to_numpy(dtype=values.dtype.numpy_dtype)
+    return frame
 
 
 def show_names(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bagwise.bags.messages import Note
 from bagwise.core.files.reading import most_unpacked
 from bagwise.io.arrow_files import read_arrow
-from bagwise.io.columns import Columns, is_number
+from bagwise.io.columns import Columns, as_frame, is_number
 from bagwise.io.requirements import require
 from bagwise.io.streams import (
     CheckedText,
@@ -242,7 +242,7 @@ def _read_text(
         if "empty" in str(error).lower():
             return _no_rows(header)
         raise TableError(f"{name}: {one_line(error)}") from error
-    return table.to_pandas()
+    return as_frame(table)
 
 
 def _ragged(row: Any, header: list[str], name: str) -> str:
