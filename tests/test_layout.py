@@ -18,7 +18,7 @@ LAYERS = [
     ("core.warnings",),
     ("kernels", "densities"),
     ("bags",),
-    ("core.parameters", "core.linalg", "core.smoothing", "core.threads"),
+    ("core.parameters", "core.linalg", "core.smoothing", "core.threads", "core.rounds"),
     ("core.links",),
     ("core.features", "core.residuals"),
     ("core.files",),
@@ -46,7 +46,7 @@ MOST_LINES = 350  # of a file
 MOST_ROOMS = 19
 
 # Files that a fit may go through; to be lowered as they get fewer, never raised without need.
-MOST_CROSSED = {"files_of_fit": 56, "files_of_command": 84}
+MOST_CROSSED = {"files_of_fit": 57, "files_of_command": 85}
 
 OPTIONAL = [
     "torch",

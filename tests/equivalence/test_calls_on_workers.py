@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import astuple, fields
 from functools import partial
@@ -14,12 +13,13 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.core.calibration import candidates
+from bagwise.core.calibration import judged
 from bagwise.core.calibration.pooled import bag_means
 from bagwise.core.linalg import BREAKDOWNS
 from bagwise.core.threads import at_once
 from bagwise.distributed import DaskBags, DaskRows, PartError, helped_by_workers
 from bagwise.distributed.cluster import Cluster
+from bagwise.distributed.rounds import total
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings(
@@ -38,28 +38,6 @@ def make_bags() -> bw.Bags:
     X = rng.normal(size=(B * SIZE, 3)) * [1.0, 1.0, 50.0]
     X[np.arange(1, B, 2) * SIZE, 0] += 3
     return bw.Bags.from_arrays(X, np.repeat(np.arange(B), SIZE), y=np.arange(B) % 2)
-
-
-def started(n_workers: int) -> Iterator[Any]:
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    yield from started(2)
-
-
-@pytest.fixture
-def lone_worker() -> Iterator[Any]:
-    yield from started(1)
 
 
 @pytest.fixture
@@ -147,8 +125,8 @@ def test_a_closed_client_is_told_before_calls() -> None:
 def test_workers_judge_candidates_to_the_last_digit(
     rows: int, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(candidates, "WHOLE_ROWS", rows)
-    monkeypatch.setattr(candidates, "SAMPLE_ROWS", rows)
+    monkeypatch.setattr(judged, "WHOLE_ROWS", rows)
+    monkeypatch.setattr(judged, "SAMPLE_ROWS", rows)
     bags, asked, at_once_there = make_bags(), [], Cluster.at_once
     parts = DaskBags.from_bags(bags, n_chunks=3)
 
@@ -248,8 +226,8 @@ def test_workers_calibrate_as_one_machine_does(
     name: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refits without a fifth of the bags leave the rows where they are."""
-    monkeypatch.setattr(candidates, "WHOLE_ROWS", 100)  # of more, scores are those of refits
-    monkeypatch.setattr(candidates, "SAMPLE_ROWS", 100)
+    monkeypatch.setattr(judged, "WHOLE_ROWS", 100)  # of more, scores are those of refits
+    monkeypatch.setattr(judged, "SAMPLE_ROWS", 100)
     kind, more = REFITTED[name]
     settings = more | ({} if kind is bw.MILogisticRegression else {"n_inducing": 8})
     bags, read, gather = make_bags(), [], DaskRows._gather
@@ -287,7 +265,8 @@ def test_workers_keep_no_features_of_refits_for_other_classes(
     model = bw.OneVsRestMIL(bw.ProbitVGPMIL(**SETTINGS, **settings))
     model.fit(DaskBags.from_bags(make_bags(), n_chunks=2), np.arange(B) % 3, client=client)
     assert asked.count("_whitened") == 2  # parts
-    assert asked.count("_build") == 2 * 3 * (1 + 5)  # classes, folds
+    assert asked.count("_build") == 2 * 3  # classes
+    assert asked.count("_build_by_fold") == 2 * 3  # once for all refits of a class
 
 
 def breaks_down(part: Array) -> float:
@@ -298,10 +277,10 @@ def test_numbers_that_break_down_on_workers_are_breakdowns_here(client: Any) -> 
     """So that refits that break down do not take the fit with them."""
     rows = DaskBags.from_bags(make_bags(), n_chunks=2).connect(client).X
     with pytest.raises(PartError, match=r"part \d .*LinAlgError: not positive") as in_pass:
-        rows.cluster.total(breaks_down, rows.futures)
+        total(rows.cluster, breaks_down, rows.futures)
     with pytest.raises(PartError, match=r"part \d .*LinAlgError: not positive") as in_task:
         rows.cluster.gather([rows.cluster.submit(breaks_down, X) for X in rows.futures])
     with pytest.raises(PartError, match=r"part \d .*TypeError") as other:
-        rows.cluster.total(partial(divmod, "a"), rows.futures)
+        total(rows.cluster, partial(divmod, "a"), rows.futures)
     broke_down = [isinstance(e.value, BREAKDOWNS) for e in (in_pass, in_task, other)]
     assert broke_down == [True, True, False]

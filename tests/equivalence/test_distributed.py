@@ -28,6 +28,7 @@ from bagwise.core.linear import penalty
 from bagwise.distributed import DaskBags, PartError
 from bagwise.distributed.cluster import Cluster
 from bagwise.distributed.passes import PartChunks
+from bagwise.distributed.rounds import total
 from command_line import good, refused, small_frame
 
 pytest.importorskip("distributed")
@@ -61,19 +62,6 @@ def make_bags(n: int = B, size: int = SIZE) -> bw.Bags:
     known[np.arange(1, n, 2) * size] = np.nan
     bag_ids = np.repeat(np.arange(n), size)
     return bw.Bags.from_arrays(X, bag_ids, y=np.arange(n) % 2, instance_labels=known)
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -131,7 +119,7 @@ def test_some_bags_to_start_from_are_those_of_a_serial_fit(
     for name, value in {"START_SHARE": 5, "START_BAGS": 4}.items():
         monkeypatch.setattr(f"bagwise.core.inference.solvers.{name}", value)
     bags, stages = make_bags(), set[str]()
-    settings = SETTINGS | {"learn_hyperparameters": False}
+    settings = SETTINGS | {"learn_hyperparameters": False, "max_iter": 30}
     serial = model(**settings).fit(bags, callbacks=[lambda s, *_: stages.add(s)])
     assert "some bags" in stages
     parts = DaskBags.from_bags(bags, n_chunks=8)  # not all of which have some of the bags
@@ -183,13 +171,13 @@ def test_quick_passes_do_not_ask_each_time_where_parts_are(
     rows = DaskBags.from_bags(make_bags(), n_chunks=3).connect(client).X
     rows.cluster.gather(rows.futures)  # the parts are somewhere
     monkeypatch.setattr(Cluster, "_answer", noted)
-    monkeypatch.setattr("bagwise.distributed.cluster.FRESH", 1e9)
-    found = [rows.cluster.total(np.sum, rows.futures) for _ in range(3)]
+    monkeypatch.setattr("bagwise.distributed.placement.FRESH", 1e9)
+    found = [total(rows.cluster, np.sum, rows.futures) for _ in range(3)]
     assert asked.count("who_has") == 1 and len(set(found)) == 1
-    rows.cluster.total(np.sum, rows.futures[:2])  # of other parts nothing is known
+    total(rows.cluster, np.sum, rows.futures[:2])  # of other parts nothing is known
     assert asked.count("who_has") == 2
-    monkeypatch.setattr("bagwise.distributed.cluster.FRESH", 0.0)
-    rows.cluster.total(np.sum, rows.futures[:2])
+    monkeypatch.setattr("bagwise.distributed.placement.FRESH", 0.0)
+    total(rows.cluster, np.sum, rows.futures[:2])
     assert asked.count("who_has") == 3
 
 
@@ -284,8 +272,8 @@ def test_a_part_on_which_a_step_fails_is_named(client: Any) -> None:
     cluster, parts = here.X.cluster, here.X.futures
     client.gather(parts)
     with pytest.raises(PartError, match=r"part 1 .* last of 4 attempts .* with ZeroDivisionError"):
-        cluster.total(_fails_on_some, parts)
-    assert cluster.total(np.sum, parts) == pytest.approx(make_bags().X.sum())
+        total(cluster, _fails_on_some, parts)
+    assert total(cluster, np.sum, parts) == pytest.approx(make_bags().X.sum())
 
 
 def _fails_on_some(X: Array) -> float:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.models._refits import SharedFeatures
+from bagwise.core.inference.monitor import Monitor
+from bagwise.models._refits import GaussianRefits
+from bagwise.models._shared_features import Shared, SharedFeatures
 from toy_bags import separable_bags
 
 MODELS = [
@@ -39,10 +41,17 @@ def test_refits_with_shared_features_are_those_from_scratch(
     assert instances == pytest.approx(model.predict_instance_proba(bags), abs=1e-6)
 
 
+def shared_by_refits(model: Any, bags: bw.Bags) -> Shared | None:
+    refits = GaussianRefits(model, bags, np.asarray(bags.y) == 1, None, 0, Monitor())
+    assert refits.at_once == 1
+    (shared,) = refits.features
+    return shared
+
+
 def test_features_of_a_bag_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bags = separable_bags(24, 3, 0)
     model = bw.ProbitVGPMIL(inducing=bags.X[::5], kernel=None, random_state=0).fit(bags)
-    shared = SharedFeatures.of_fitted(model, model.posterior_, bags)
+    shared = shared_by_refits(model, bags)
     assert shared is not None
     rows: list[int] = []
     features = type(model.posterior_).features
@@ -55,7 +64,7 @@ def test_features_of_a_bag_are_computed_once(monkeypatch: pytest.MonkeyPatch) ->
     some = [np.arange(20), np.array([23, 3, 21]), np.arange(24)[::-1]]
     for kept in some:
         found = shared(kept)
-        assert found is not None
+        assert isinstance(found, tuple)
         A, kt = features(model.posterior_, bags[kept].X)
         assert found[0] == pytest.approx(A, abs=1e-9)
         assert found[1] == pytest.approx(kt, abs=1e-9)
@@ -66,11 +75,11 @@ def test_features_that_exceed_the_memory_budget_are_not_shared() -> None:
     bags = separable_bags(24, 3, 0)
     points = bags.X[::5]
     small = bw.ProbitVGPMIL(inducing=points, kernel=None, random_state=0, memory_budget=100)
-    shared = SharedFeatures.of_fitted(small.fit(bags), small.posterior_, bags)
+    shared = shared_by_refits(small.fit(bags), bags)
     assert shared is not None and shared(np.arange(10)) is None
 
 
 def test_refits_that_place_points_of_their_own_share_nothing() -> None:
     bags = separable_bags(24, 3, 0)
     model = bw.ProbitVGPMIL(n_inducing=5, kernel=None, random_state=0).fit(bags)
-    assert SharedFeatures.of_fitted(model, model.posterior_, bags) is None
+    assert shared_by_refits(model, bags) is None

@@ -28,6 +28,7 @@ from bagwise.core.files import atomic
 from bagwise.core.inference.checkpoints import previous
 from bagwise.distributed import DaskBags, PartError, cluster
 from bagwise.distributed.cluster import Cluster
+from bagwise.distributed.rounds import total
 from bagwise.io import ModelFileError, read_state, write_geojson, write_predictions, write_table
 from bagwise.report import write_report
 from fuzzing import damaged, small_bags
@@ -401,7 +402,7 @@ def test_workers_that_die_over_some_parts_are_said() -> None:
     client = KillingClient(RuntimeError("the worker died"))
     parts = [FakeFuture("finished", key) for key in ("a", "b")]
     with pytest.raises(PartError, match=r"one of part 0 \(x\), part 1 \(y\) failed .* worker died"):
-        Cluster(client, ("x", "y")).total(len, parts)
+        total(Cluster(client, ("x", "y")), len, parts)
 
 
 def test_a_fit_without_workers_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:

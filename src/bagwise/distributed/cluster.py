@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from typing import Any
 
 from bagwise.core.linalg import BREAKDOWNS
@@ -20,14 +18,12 @@ from bagwise.distributed.faults import (
     PartError,
     PartFault,
     failure,
-    faults_of,
     last_attempt,
 )
+from bagwise.distributed.placement import Groups, Placement
 
 POLL = 5.0  # seconds between looks at whether there are workers at all, and at stuck tasks
 PATIENCE = 300.0  # seconds without a worker, or an answer of the scheduler, after which a fit ends
-FRESH = 1.0  # seconds in which passes take it that parts are where they were: Dask looks anyway
-KEPT = 0.1  # seconds for which results of passes are kept, to be let go of together
 
 _CONFIGURING = threading.Lock()
 
@@ -50,27 +46,13 @@ def is_closed(client: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Groups:
-    """Which parts one thread adds up, and when workers were asked what they have."""
-
-    keys: list[str]
-    groups: list[list[int]]
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Cluster:
     """A client, with the names of parts for errors."""
 
     client: Any
     names: tuple[str, ...]
     kind: str = "part"  # of what is named
-    # When a pass began, and its futures. A client sends messages at most each 10 ms, and what quick
-    # passes ask for must not wait behind the news that the results of the last one may go.
-    _passes: list[tuple[float, list[Any]]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
-    _last_groups: list[_Groups] = field(default_factory=list, init=False, repr=False, compare=False)
+    _placement: Placement = field(default_factory=Placement, init=False, repr=False, compare=False)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The future of a call, which is tried again where it fails."""
@@ -112,8 +94,8 @@ class Cluster:
     def gather(self, futures: Sequence[Any], parts: Sequence[int] | None = None) -> list[Any]:
         """Results in order, of all parts or of the given ones; a part that fails is named."""
         numbers = range(len(futures)) if parts is None else parts
-        with self._naming([(f, [i]) for f, i in zip(futures, numbers, strict=True)]):
-            return self._results(futures)
+        with self.naming([(f, [i]) for f, i in zip(futures, numbers, strict=True)]):
+            return self.results(futures)
 
     def at_once(
         self, work: Callable[..., Any], items: Sequence[Any], common: tuple[Any, ...]
@@ -133,68 +115,19 @@ class Cluster:
     def _one(self, future: Any, i: int) -> Any:
         return self.gather([future], [i])[0]
 
-    def total(self, function: Callable[[Any], Any], parts: Sequence[Any]) -> Any:
-        """The sum of `function(part)` over all parts: workers add up theirs, only sums travel."""
-        return reduce(add, self._by_group(partial(_sum_over, function), parts).values())
+    def map(self, function: Callable[..., Any], *arguments: Sequence[Any]) -> list[Any]:
+        """Futures of calls of a pass, each with its own of all arguments."""
+        with _large_messages():
+            futures: list[Any] = self.client.map(function, *arguments, pure=False, retries=RETRIES)
+        self._placement.keep(futures)
+        return futures
 
-    def each(
-        self, function: Callable[[Any, Any], Any], parts: Sequence[Any], told: Sequence[Any]
-    ) -> list[Any]:
-        """What `function(part, told)` finds out about each part."""
-        of_groups = self._by_group(partial(_list_over, function, told), parts)
-        found = {i: x for group, own in of_groups.items() for i, x in zip(group, own, strict=True)}
-        return [found[i] for i in range(len(parts))]
-
-    def _by_group(
-        self, function: Callable[..., Any], parts: Sequence[Any]
-    ) -> dict[tuple[int, ...], Any]:
-        """What `function(numbers, parts)` finds out about the parts that each thread has."""
-        work = [(part, [i]) for i, part in enumerate(parts)]
-        with self._naming(work):
-            groups = self._groups(parts)
-            mine = [[parts[i] for i in group] for group in groups]
-            with _large_messages():
-                futures = self.client.map(function, groups, mine, pure=False, retries=RETRIES)
-            work += zip(futures, groups, strict=True)
-            self._keep(futures)
-            return dict(zip(map(tuple, groups), self._results(futures), strict=True))
-
-    def _keep(self, futures: list[Any]) -> None:
-        """Keep what a pass has asked for until another one has been, a while later."""
-        now = time.monotonic()
-        if self._passes and now >= self._passes[0][0] + KEPT:
-            self._passes.clear()
-        self._passes.append((now, futures))
-
-    def _groups(self, parts: Sequence[Any]) -> list[list[int]]:
-        """Parts by the worker that has them, in as many groups as it has threads.
-
-        So no pass leaves tasks in waiting, which Dask would take, with their data, to others. The
-        task of a worker that is lost needs all its parts in one place until the pass is over.
-        """
-        keys, now = [part.key for part in parts], time.monotonic()
-        for last in self._last_groups:
-            if last.keys == keys and now < last.seconds + FRESH:
-                return last.groups
-        where, threads = self._ask(("who_has", list(parts)), ("nthreads",))
-        groups = self._shared_out(parts, where, threads)
-        if all(where.get(key) for key in keys):  # the others are about to be somewhere
-            self._last_groups[:] = [_Groups(keys, groups, now)]
-        return groups
-
-    @staticmethod
-    def _shared_out(
-        parts: Sequence[Any], where: dict[str, Any], threads: dict[str, int]
-    ) -> list[list[int]]:
-        found: dict[Any, list[int]] = {}
-        for i, part in enumerate(parts):
-            holders = where.get(part.key)
-            found.setdefault(holders[0] if holders else i, []).append(i)
-        shares = [(mine, threads.get(worker, 1)) for worker, mine in found.items()]
-        return [mine[k::n] for mine, n in shares for k in range(min(n, len(mine)))]
+    def groups(self, parts: Sequence[Any]) -> Groups:
+        """Numbers of the parts that each thread has."""
+        return self._placement.groups(self._ask, parts)
 
     @contextmanager
-    def _naming(self, work: Sequence[tuple[Any, list[int]]]) -> Iterator[None]:
+    def naming(self, work: Sequence[tuple[Any, list[int]]]) -> Iterator[None]:
         """Errors name the parts of the first of some futures that failed."""
         try:
             yield
@@ -250,7 +183,8 @@ class Cluster:
     async def _answer(self, seconds: float, method: str, *arguments: Any) -> Any:
         return await asyncio.wait_for(getattr(self.client, method)(*arguments), seconds)
 
-    def _results(self, futures: Sequence[Any]) -> list[Any]:
+    def results(self, futures: Sequence[Any]) -> list[Any]:
+        """What futures find, in order."""
         found: list[Any] = self.client.sync(self._collect, list(futures))
         return found
 
@@ -309,25 +243,6 @@ def _large_messages() -> Iterator[None]:
     # Threads that put back what another had changed would leave it changed.
     with _CONFIGURING, dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
         yield
-
-
-def _sum_over(function: Callable[[Any], Any], numbers: list[int], parts: list[Any]) -> Any:
-    total = None
-    for i, part in zip(numbers, parts, strict=True):
-        with faults_of(i):
-            result = function(part)
-        total = result if total is None else total + result
-    return total
-
-
-def _list_over(
-    function: Callable[[Any, Any], Any], told: Sequence[Any], numbers: list[int], parts: list[Any]
-) -> list[Any]:
-    found = []
-    for i, part in zip(numbers, parts, strict=True):
-        with faults_of(i):
-            found.append(function(part, told[i]))
-    return found
 
 
 def same(values: Any) -> Any:

@@ -23,7 +23,8 @@ from bagwise.core.inference.passes import (
 )
 from bagwise.core.inference.stats import Chunk
 from bagwise.distributed.cluster import same
-from bagwise.distributed.rows import DaskRows
+from bagwise.distributed.rounds import total
+from bagwise.distributed.rows import DaskRows, Place, rows_at
 
 Array = NDArray[Any]
 S = TypeVar("S")
@@ -38,14 +39,19 @@ def training_data(X: Any, *parts: Any, **more: Any) -> TrainingData:
 
 
 class DistributedData(TrainingData):
-    """Training data whose features are computed and kept by workers."""
+    """Training data whose features are computed and kept by workers.
 
+    What is `given` are passes over features that they have already.
+    """
+
+    given: Any
     kept_features: list[Any] | None = None  # futures of A and kt, where other fits share them
 
-    def sweeper(
-        self, whitener: Features, *, recompute: bool = True, dtype: Any = None
-    ) -> DaskSweeper:
+    def sweeper(self, whitener: Features, *, recompute: bool = True, dtype: Any = None) -> Sweeper:
         """Passes over the workers' chunks."""
+        if self.given is not None:
+            passes: Sweeper = self.given
+            return passes
         data = self.with_common_features(whitener, dtype)
         return DaskSweeper(data, whitener, recompute=recompute, dtype=dtype)
 
@@ -128,6 +134,7 @@ class DistributedData(TrainingData):
             memory_budget,
             self.counts_of(slice(first, last)),
             self.reliability_of(slice(first, last)),
+            rows.places[i],
         )
 
 
@@ -146,9 +153,11 @@ class Part:
     memory_budget: int
     counts: Array | None
     reliability: Array | None
+    place: Place = None
 
     def data(self, X: Any) -> TrainingData:
-        """The part's rows X with their labels."""
+        """The part's rows, of what its worker read, with their labels."""
+        X = rows_at(X, self.place)
         if self.scaling is not None or self.dtype != X.dtype:
             D = X.shape[1]
             shift, scale = self.scaling or (np.zeros(D), np.ones(D))
@@ -189,7 +198,7 @@ class DaskSweeper(Sweeper):
         owner = getattr(getattr(step, "func", step), "__self__", None)
         if getattr(owner, "stateful", False):
             return self._stateful_total(step, owner)
-        return self.cluster.total(partial(_sum, step), self._chunks)
+        return total(self.cluster, partial(_sum, step), self._chunks)
 
     def _stateful_total(self, step: Any, sites: Any) -> Any:
         """The same where a step starts from values per instance, which stay with the chunks."""
@@ -207,7 +216,7 @@ class DaskSweeper(Sweeper):
         if self._sweeps % FRESH_START == 0:
             # Values that depend on all sweeps before them would keep all of those alive.
             self._values = [submit(same, v) for v in self.cluster.gather(self._values)]
-        return self.cluster.total(itemgetter(0), pairs)
+        return total(self.cluster, itemgetter(0), pairs)
 
 
 # --- What runs on workers -----------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
@@ -29,19 +29,19 @@ from bagwise.core.calibration.instances import (
     reason_against_instances,
     refuse_witness_rate,
 )
-from bagwise.core.calibration.left_out import LeftOut, Scorer, bags_to_leave_out
+from bagwise.core.calibration.left_out import LeftOut, bags_to_leave_out
 from bagwise.core.calibration.novelty import seen_instances
 from bagwise.core.calibration.pooled import PooledBags, PooledRegression
 from bagwise.core.calibration.ranking import check_ranking
 from bagwise.core.files.modelfile import register
 from bagwise.core.inference.checkpoints import Saving
-from bagwise.core.inference.monitor import Callback, Monitor, listening
+from bagwise.core.inference.monitor import Callback, listening
 from bagwise.core.likelihoods.targets import halves
 from bagwise.core.parameters import check_choice, check_integer, check_number, generator
 from bagwise.core.threads import suitable_threads
 from bagwise.distributed import connected, helped_by_workers
 from bagwise.models._decisions import DECISIONS, DecidingMIL
-from bagwise.models._refits import scores_by_refits
+from bagwise.models._refits import Refits, scores_by_refits
 from bagwise.models.bag_weights import bag_counts
 from bagwise.models.estimator import all_or_nothing, forget_earlier_fit
 from bagwise.models.inputs import (
@@ -230,14 +230,9 @@ class CalibratedMIL(DecidingMIL, abstract=True):
 
     def _calibrate(
         self,
-        bags: Bags,
-        T: Flags,
         known: Array | None,
-        counts: Array | None,
         reasons: Reasons,
-        seed: int,
-        monitor: Monitor,
-        refit: Callable[[NDArray[np.intp]], Scorer],
+        refits: Refits,
         scores: LeftOut | None = None,
     ) -> None:
         """Calibrate bags and instances of a fitted model, where there is no reason against it.
@@ -248,12 +243,13 @@ class CalibratedMIL(DecidingMIL, abstract=True):
         self._not_calibrated(reasons)
         if None not in reasons:
             return
-        some = bags_to_leave_out(bags, T, seed, counts)
+        bags, T, counts = refits.bags, refits.T, refits.counts
+        some = bags_to_leave_out(bags, T, refits.seed, counts)
         if len(some) < len(bags):
             known = None if known is None else known[np.isin(bags.bag_index, some)]
-            bags, T = bags[some], T[some]
-            counts = None if counts is None else counts[some]
-        found = scores or scores_by_refits(bags, T, seed, monitor, lambda kept: refit(some[kept]))
+            refits = refits.of(some)
+            bags, T, counts = refits.bags, refits.T, refits.counts
+        found = scores or scores_by_refits(refits)
         if isinstance(found, str):
             self.why_not_calibrated_, self.why_instances_not_calibrated_ = (
                 reason or found for reason in reasons

@@ -34,7 +34,8 @@ from bagwise.models._parts import (
     too_costly,
 )
 from bagwise.models._preparation import anchor, feature_budget, prepare, scaled
-from bagwise.models._refits import OfWhole, Refits, model_so_far
+from bagwise.models._refits import GaussianRefits, model_so_far
+from bagwise.models._shared_features import OfWhole
 
 Array = NDArray[Any]
 
@@ -131,7 +132,11 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
                 "whitened principal components as features where directions of little variance "
                 "may matter"
             )
-        return ", ".join([*settings, "another model (MIRVM where few of many features matter)"])
+        # RBF kernels see little of what is in sums over many features.
+        own = "" if self.kernel == "auto" else "ProbitVGPMIL, which chooses its kernel, or "
+        return ", ".join(
+            [*settings, f"another model ({own}MIRVM where few of many features matter)"]
+        )
 
     def _fit_bags(
         self,
@@ -182,11 +187,11 @@ class GaussianProcessMIL(CalibratedMIL, abstract=True):
         run = partial(self._run, problem, setting.kernel, parts=parts, refit=of_whole is not None)
         result = session.do(run, monitor)
         session.do(partial(self._store, result, problem, setting.shift, setting.scale), monitor)
-        refit = Refits(self, bags, T, counts, problem.seed, monitor, reliability)
-        self.posterior_, setting = session.do(partial(refit.averaged, setting), monitor)
+        refits = GaussianRefits(self, bags, T, counts, problem.seed, monitor, reliability)
+        self.posterior_, setting = session.do(partial(refits.averaged, setting), monitor)
         self.candidates_ = setting.table
-        how = (reasons, problem.seed, monitor, refit, setting.left_out)
-        session.do(partial(self._calibrate, bags, T, known, counts, *how), monitor)
+        how = (known, reasons, refits, setting.left_out)
+        session.do(partial(self._calibrate, *how), monitor)
 
     def _n_basis(self, bags: Bags) -> int:
         if not isinstance(self.inducing, str):

@@ -27,7 +27,7 @@ from bagwise.kernels import RBF, Kernel
 
 if TYPE_CHECKING:
     from bagwise.models._gaussian_process import GaussianProcessMIL
-    from bagwise.models._refits import OfWhole
+    from bagwise.models._shared_features import OfWhole
 
 Array = NDArray[Any]
 
@@ -121,11 +121,16 @@ def kmeans_points(X: Any, group: NDArray[np.int64], n: int, rng: np.random.Gener
     names, counts = np.unique(group, return_counts=True)
     shares = equal_shares(counts, n)
     drawn = [
-        _to_cluster(X, np.flatnonzero(group == g), int(k), rng)
+        _to_cluster(np.flatnonzero(group == g), int(k), rng)
         for g, k in zip(names, shares, strict=True)
         if k
     ]
-    return np.concatenate([centres() for centres in at_once(_centres, drawn)])
+    some = X[np.concatenate([rows for rows, _, _ in drawn])]  # one question, where they are away
+    ends = np.cumsum([len(rows) for rows, _, _ in drawn])
+    told = [
+        (some[end - len(rows) : end], *how) for end, (rows, *how) in zip(ends, drawn, strict=True)
+    ]
+    return np.concatenate([centres() for centres in at_once(_centres, told)])
 
 
 def principal_points(X: Array, n: int, seed: int) -> Array:
@@ -159,13 +164,13 @@ def equal_shares(counts: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 
 
 def _to_cluster(
-    X: Any, rows: NDArray[np.intp], k: int, rng: np.random.Generator
-) -> tuple[Array, int, int]:
-    """Rows of which k-means finds k centres, only those that are used, with k and a seed."""
+    rows: NDArray[np.intp], k: int, rng: np.random.Generator
+) -> tuple[NDArray[np.intp], int, int]:
+    """Which of some rows k-means finds k centres of, with k and a seed."""
     if len(rows) > ROWS_PER_CENTRE * k:  # more rows move the centres little and cost a lot
         rows = rows[np.sort(rng.choice(len(rows), ROWS_PER_CENTRE * k, replace=False))]
     seed = int(rng.integers(2**31)) if len(rows) > k else 0
-    return X[rows], k, seed
+    return rows, k, seed
 
 
 def _centres(drawn: tuple[Array, int, int]) -> Array:

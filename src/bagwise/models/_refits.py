@@ -7,7 +7,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from bagwise.bags import Bags
-from bagwise.bags.rows import blocks
 from bagwise.core.calibration.left_out import (
-    MOST_INSTANCES,
+    FOLDS,
     LeftOut,
     Scorer,
     Scores,
@@ -27,15 +26,20 @@ from bagwise.core.calibration.left_out import (
 )
 from bagwise.core.features import features_in_common
 from bagwise.core.inference.monitor import Monitor, State
-from bagwise.core.inference.passes import FLOAT64_FEATURES
-from bagwise.core.inference.stats import Q
 from bagwise.core.linalg import BREAKDOWNS
-from bagwise.core.parameters import check_dtype, generator
+from bagwise.core.parameters import generator
 from bagwise.core.posteriors.averaged import AveragedPosterior
 from bagwise.core.posteriors.gaussian import Posterior
+from bagwise.core.rounds import in_turn
 from bagwise.core.warnings import warn_user
 from bagwise.distributed import DaskRows
-from bagwise.models._preparation import feature_budget
+from bagwise.models._shared_features import (
+    OfWhole,
+    Shared,
+    SharedFeatures,
+    SharedOnWorkers,
+    features_on_workers,
+)
 from bagwise.models.inputs import known_labels
 
 if TYPE_CHECKING:
@@ -64,14 +68,11 @@ def model_so_far(
     return view
 
 
-def scores_by_refits(
-    bags: Bags, T: Flags, seed: int, monitor: Monitor, refit: Callable[[NDArray[np.intp]], Scorer]
-) -> LeftOut | str:
+def scores_by_refits(refits: Refits) -> LeftOut | str:
     """Scores of bags and instances by fits that did not see them, or why there are none.
 
-    `refit(numbers of bags)` is a fit to those that scores others. Each fold is a stage of the
-    watched fit. A refit that breaks down numerically must not take the fit with it, which
-    succeeded.
+    Each fold is a stage of the watched fit. A refit that breaks down numerically must not take the
+    fit with it, which succeeded.
     """
 
     def keep(stage: str, work: Callable[[], Scores]) -> Scores:
@@ -79,11 +80,12 @@ def scores_by_refits(
             bag_scores, instance_logits = work()
             return {"bags": bag_scores, "instances": instance_logits}
 
-        done = monitor.run(stage, fold)
+        done = refits.monitor.run(stage, fold)
         return done["bags"], done["instances"]
 
     try:
-        return left_out(bags, T, seed, refit, keep)
+        told = (refits.bags, refits.T, refits.seed, refits, keep, refits.at_once)
+        return left_out(*told)
     except BREAKDOWNS as error:
         reason = f"a fit without a fifth of the bags broke down: {error}"
         warn_user(
@@ -94,96 +96,63 @@ def scores_by_refits(
 
 
 @dataclass(frozen=True)
-class OfWhole:
-    """What a fit to a part of the bags has of the fit to all of them."""
-
-    shift: Array  # (D,)
-    scale: Array  # (D,)
-    Z: Array | None = None  # (M, D), scaled, where inducing points are the same
-    features: tuple[Array, Array] | None = None  # A (n, M) and kt (n,) of the part's rows
-    start: Q | None = None  # of the ascent
-
-
-class SharedFeatures:
-    """Features of bags that several refits see: with kernel and points given, they are the same.
-
-    Those of a bag are computed when a refit first asks for it.
-    """
-
-    def __init__(self, posterior: Posterior, bags: Bags, dtype: Any, budget: int) -> None:
-        self._posterior = posterior
-        self._bags = bags
-        self._dtype = dtype
-        self._budget = budget
-        self._start = np.full(len(bags), -1, dtype=np.int64)  # of each bag among the rows kept
-        self._A, self._kt = np.empty((0, len(posterior.m)), dtype), np.empty(0, dtype)
-
-    @classmethod
-    def of_fitted(
-        cls, model: GaussianProcessMIL, member: Posterior, bags: Bags
-    ) -> SharedFeatures | None:
-        """Those of a posterior of a fitted model, unless its refits place points of their own."""
-        # A kernel that was chosen was so with points in these places.
-        if not model.candidates_ and isinstance(model.inducing, str):
-            return None
-        return cls.of_posterior(model, member, bags)
-
-    @classmethod
-    def of_posterior(
-        cls, model: GaussianProcessMIL, member: Posterior, bags: Bags
-    ) -> SharedFeatures:
-        """Those of a posterior of a fitted model, for refits with its own kernel and points."""
-        size = min(bags.n_instances, MOST_INSTANCES) * len(member.m)
-        small = size <= FLOAT64_FEATURES
-        dtype = np.dtype(np.float64) if small else check_dtype(model.dtype) or bags.dtype
-        # Members share what memory there is.
-        budget = feature_budget(model.memory_budget, bags.X) // len(model.posterior_.members)
-        return cls(member, bags, dtype, budget)
-
-    @property
-    def Z(self) -> Array:
-        """(M, D) scaled inducing points."""
-        return self._posterior.Z
-
-    def __call__(self, kept: NDArray[np.intp]) -> tuple[Array, Array] | None:
-        """A and kt of the rows of some bags; None where both copies would take too much memory.
-
-        Workers that hold the rows compute their features in each refit.
-        """
-        if isinstance(self._bags.X, DaskRows):
-            return None
-        sizes = self._bags.sizes[kept]
-        if 2 * int(sizes.sum()) * len(self._posterior.m) * self._dtype.itemsize > self._budget:
-            return None
-        self._add(kept[self._start[kept] < 0])
-        rows = np.arange(sizes.sum()) + np.repeat(
-            self._start[kept] - (np.cumsum(sizes) - sizes), sizes
-        )
-        return self._A[rows], self._kt[rows]
-
-    def _add(self, new: NDArray[np.intp]) -> None:
-        if len(new) == 0:
-            return
-        bags = self._bags[new]
-        found = [self._posterior.features(bags.X[rows]) for rows in blocks(bags.n_instances)]
-        A, kt = (
-            [x.astype(self._dtype, copy=False) for x in part] for part in zip(*found, strict=True)
-        )
-        self._start[new] = len(self._kt) + bags.offsets[:-1]
-        self._A, self._kt = np.concatenate([self._A, *A]), np.concatenate([self._kt, *kt])
-
-
-@dataclass(frozen=True)
 class Refits:
-    """Fits to some of the bags, with the scaling and the hyperparameters of a fitted model."""
+    """Fits to some of the bags, with what a fitted model has learned."""
 
-    model: GaussianProcessMIL
+    model: Any
     bags: Bags
     T: Flags
     counts: Array | None
     seed: int
     monitor: Monitor
     reliability: Array | None = None
+    rows: Flags | None = None  # of the whole fit, that these bags have, unless they have all
+
+    def of(self, some: NDArray[np.intp]) -> Self:
+        """Those of a sample of the bags, in rising order."""
+        return replace(
+            self,
+            bags=self.bags[some],
+            T=self.T[some],
+            counts=None if self.counts is None else self.counts[some],
+            reliability=None if self.reliability is None else self.reliability[some],
+            rows=np.isin(self.bags.bag_index, some),
+        )
+
+    @property
+    def at_once(self) -> int:
+        """How many go on side by side."""
+        return 1
+
+    def __call__(self, kept: NDArray[np.intp]) -> Scorer:
+        """One to the bags of these numbers."""
+        raise NotImplementedError
+
+    def fit(self, refit: CalibratedMIL, kept: NDArray[np.intp], **how: Any) -> None:
+        """Fit a model to the bags of these numbers."""
+        told = (self.bags, self.T, self.counts, self.seed, self.monitor, kept)
+        if self.reliability is not None:
+            how["reliability"] = self.reliability[kept]
+        fit_part(refit, self.model, *told, **how)
+
+
+class LinearRefits(Refits):
+    """Fits of a linear model, with what it has learned where it can."""
+
+    model: LinearMIL
+
+    def __call__(self, kept: NDArray[np.intp]) -> Scorer:
+        refit = clone(self.model).set_params(**self.model._learned())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
+            self.fit(refit, kept)
+        return partial(scores, refit)
+
+
+class GaussianRefits(Refits):
+    """Fits of a Gaussian-process model, with the scaling and hyperparameters of a fitted one."""
+
+    model: GaussianProcessMIL
 
     def averaged(self, setting: Setting) -> tuple[Posterior, Setting]:
         """The fitted posterior, averaged with fits of the other candidates in the setting.
@@ -207,20 +176,33 @@ class Refits:
         model = clone(self.model).set_params(kernel=candidate.kernel, learn_hyperparameters=False)
         of_whole = OfWhole(candidate.shift, candidate.scale, candidate.Z)
         try:
-            self._fit_part(model, np.arange(len(self.bags)), of_whole)
+            self.fit(model, np.arange(len(self.bags)), of_whole=of_whole)
         except BREAKDOWNS as error:
             warn_user(f"{candidate.name} is left out of the average: its fit broke down: {error}")
             return {"posterior": None}
         return {"posterior": model.posterior_}
 
     @cached_property
-    def features(self) -> list[SharedFeatures | None]:
+    def features(self) -> list[Shared | None]:
         """What all refits see, where it is the same, by each posterior that is averaged."""
-        members = self.model.posterior_.members
-        return [SharedFeatures.of_fitted(self.model, member, self.bags) for member in members]
+        return [self._shared(member) for member in self.model.posterior_.members]
+
+    def _shared(self, member: Posterior) -> Shared | None:
+        # A kernel that was chosen was so with points in these places.
+        if not self.model.candidates_ and isinstance(self.model.inducing, str):
+            return None  # refits place points of their own
+        if not isinstance(self.bags.X, DaskRows):
+            return SharedFeatures.of_posterior(self.model, member, self.bags)
+        told = (self.bags, self.T, self.counts, self.seed, self.reliability)
+        return features_on_workers(self.model, member, *told)
+
+    @property
+    def at_once(self) -> int:
+        """All where workers keep the features: they make a pass of each in one task."""
+        kept = [isinstance(s, SharedOnWorkers) and s.by_fold is not None for s in self.features]
+        return FOLDS if all(kept) else 1
 
     def __call__(self, kept: NDArray[np.intp]) -> Scorer:
-        """One to the bags of these numbers."""
         posterior = self.model.posterior_
         models = [
             self._refit(member, shared, kept)
@@ -234,41 +216,24 @@ class Refits:
         return averaged
 
     def _refit(
-        self, member: Posterior, shared: SharedFeatures | None, kept: NDArray[np.intp]
+        self, member: Posterior, shared: Shared | None, kept: NDArray[np.intp]
     ) -> GaussianProcessMIL:
-        refit = with_hyperparameters(self.model, member, np.isin(self.bags.bag_index, kept))
+        refit = with_hyperparameters(self.model, member, self._rows_of(kept))
         of_whole = OfWhole(member.shift, member.scale)
         if shared is not None:
             of_whole = replace(of_whole, Z=shared.Z, features=shared(kept))
         with features_in_common(self.bags.X, budget=0):  # other fits are to other bags
-            self._fit_part(refit, kept, of_whole)
+            self.fit(refit, kept, of_whole=of_whole)
         return refit
 
-    def _fit_part(
-        self, refit: GaussianProcessMIL, kept: NDArray[np.intp], of_whole: OfWhole
-    ) -> None:
-        told = (self.bags, self.T, self.counts, self.seed, self.monitor, kept)
-        reliability = None if self.reliability is None else self.reliability[kept]
-        fit_part(refit, self.model, *told, of_whole=of_whole, reliability=reliability)
-
-
-def refitted_linear(
-    model: LinearMIL,
-    bags: Bags,
-    T: Flags,
-    counts: Array | None,
-    seed: int,
-    monitor: Monitor,
-    reliability: Array | None,
-    kept: NDArray[np.intp],
-) -> Scorer:
-    """A fit of a linear model to some of the bags, with what it has learned where it can."""
-    refit = clone(model).set_params(**model._learned())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the fit itself has said so
-        how = {} if reliability is None else {"reliability": reliability[kept]}
-        fit_part(refit, model, bags, T, counts, seed, monitor, kept, **how)
-    return partial(scores, refit)
+    def _rows_of(self, kept: NDArray[np.intp]) -> Flags:
+        """Which rows of the whole fit some bags have."""
+        own = np.isin(self.bags.bag_index, kept)
+        if self.rows is None:
+            return own
+        rows = self.rows.copy()
+        rows[rows] = own
+        return rows
 
 
 def fit_part(
@@ -290,7 +255,8 @@ def fit_part(
     known = known_labels(part, T, noisy=model._bag_labels_may_be_wrong())
 
     def hear(stage: str, step: int, objective: float, seconds: float) -> None:
-        monitor.step(step, objective, dict)  # a refit that goes on begins anew
+        # A refit that goes on begins anew.
+        in_turn(partial(monitor.step, step, objective, dict))
 
     with refit._threads(part):
         refit._fit_bags(part, T, known, generator(seed), counts=counts, callbacks=[hear], **how)

@@ -24,7 +24,8 @@ from bagwise.core.posteriors.gaussian import Posterior
 from bagwise.models._calibrated import CALIBRATED, CalibratedMIL
 from bagwise.models._gaussian_process import GaussianProcessMIL
 from bagwise.models._linear import LinearMIL
-from bagwise.models._refits import OfWhole, SharedFeatures, scores, with_hyperparameters
+from bagwise.models._refits import scores, with_hyperparameters
+from bagwise.models._shared_features import OfWhole, SharedFeatures
 from bagwise.models.bag_weights import bag_counts
 from bagwise.models.inputs import bag_targets, bags_to_predict, known_labels
 

@@ -20,6 +20,7 @@ from bagwise.bags import Bags
 from bagwise.core.calibration.ranking import class_counts
 from bagwise.core.likelihoods.bag_scores import CLOSEST, Predicted, log_odds
 from bagwise.core.likelihoods.targets import halves
+from bagwise.core.rounds import side_by_side
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
@@ -58,10 +59,12 @@ def left_out(
     seed: int,
     refit: Callable[[NDArray[np.intp]], Scorer],
     keep: Callable[[str, Callable[[], Scores]], Scores] = lambda stage, work: work(),
+    at_once: int = 1,
 ) -> LeftOut:
     """Scores of all bags, where `refit(numbers of bags)` is a fit to those that scores others.
 
-    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on.
+    `keep(stage, work)` does the work of one fold, or has done it in a fit that goes on. So many as
+    `at_once` says go on side by side.
 
     >>> bags = Bags.from_list([[[b], [b + 0.5]] for b in range(10)])
     >>> def fitted(kept):
@@ -72,10 +75,11 @@ def left_out(
     folds = cut_folds(bags, T, seed)
     bag_scores, instance_logits = np.empty((len(bags), len(SCORES))), np.empty(bags.n_instances)
     n_folds = int(folds.max()) + 1
-    for k in range(n_folds):
-        work = partial(_fold, bags, folds == k, refit)
-        scores = keep(f"calibration {k + 1} of {n_folds}", work)
-        bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
+    refits = [partial(_fold, bags, folds == k, refit) for k in range(n_folds)]
+    with side_by_side(refits, at_once) as works:
+        for k, work in enumerate(works):
+            scores = keep(f"calibration {k + 1} of {n_folds}", work)
+            bag_scores[folds == k], instance_logits[folds[bags.bag_index] == k] = scores
     return LeftOut(bag_scores, instance_logits, folds, bags.sizes)
 
 
