@@ -36,7 +36,7 @@ from bagwise.distributed import DaskBags  # noqa: E402
 
 BAG_SIZE = 20
 WORKS = ["kernel given", "default fit", "predictions"]
-PARTS = 4  # of less than 10 MB each, of which Dask would warn
+PARTS, PART_BYTES = 4, 8e6  # at least, and at most: Dask would warn of 10 MB
 
 
 def main() -> None:
@@ -58,7 +58,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     with cluster(1) as one, cluster(2) as two:
         clients = {1: one, 2: two}
-        whole = DaskBags.from_bags(bags, n_chunks=PARTS)
+        n_parts = max(PARTS, 2 * round(bags.X.nbytes / PART_BYTES / 2 + 0.5))
+        whole = DaskBags.from_bags(bags, n_chunks=n_parts)
         parts = {n: whole.connect(client) for n, client in clients.items()}
         works: dict[str, Callable[[int], Any]] = {
             "kernel given": lambda n: fitted(Z, parts[n]),

@@ -29,7 +29,7 @@ from bagwise.core.calibration.instances import calibrate_instances
 from bagwise.core.features import kernel_matrix
 from bagwise.core.inference.monitor import Monitor
 from bagwise.metrics import expected_calibration_error, log_likelihood, roc_auc
-from bagwise.models._refits import Refits, scores, scores_by_refits
+from bagwise.models._refits import GaussianRefits, scores, scores_by_refits
 
 Data = tuple[bw.Bags, np.ndarray, np.ndarray]  # bags, T (B,), true labels of instances or NaN
 COLUMNS = ("as is", "low", "high", "chosen", "rate", "40 labels", "oracle")
@@ -155,8 +155,7 @@ def fold(
     kept, T, rows = bags[train], T[train], np.isin(bags.bag_index, train)
     model.fit(kept, T)
     seed, monitor = model.posterior_.seed, Monitor(())
-    refits = Refits(model, kept, T, None, seed, monitor)
-    left = scores_by_refits(kept, T, seed, monitor, refits)
+    left = scores_by_refits(GaussianRefits(model, kept, T, None, seed, monitor))
     assert not isinstance(left, str), left
     s, own = left.instance_logits, y[rows]
     bag_scores, t = scores(model, bags[test])
