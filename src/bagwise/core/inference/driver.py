@@ -126,6 +126,7 @@ def fit_q(
         result = _variational(problem, h, sweeper, limits, learn_H)
     if not refit:
         warn_if_constant(sweeper, result.q, problem.likelihood)
+    problem.monitor.view = None  # which would keep the features until a collection of cycles
     return result
 
 
