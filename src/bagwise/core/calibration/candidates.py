@@ -47,10 +47,8 @@ Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
 MEAN_SCALE = 3.0  # of the prior of c0, about START_MEAN
-STEPS, TOL = (
-    30,
-    1e-6,
-)  # of Newton's method, which keeps curvature: with 1e-4, .6 of 177 nats are lost
+STEPS = 30  # of Newton's method
+TOL = 1e-6  # of the same, which keeps curvature: with 1e-4, .6 of 177 nats are lost
 STAGES = (PROPAGATED, 64, 256)  # Sobol points of joint bag probabilities
 # Nats by which standardised features have to be better than raw ones of the same unit, and raw ones
 # than standardised ones of different units: left-out bags tell kernels apart to about as much.
